@@ -1,0 +1,2 @@
+//! The `outboxd` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The messages of PostgreSQL's `pgoutput` plugin, protocol version 1.

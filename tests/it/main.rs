@@ -1,0 +1,2 @@
+//! The integration tests: one binary, real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
