@@ -1,0 +1,170 @@
+//! One generation of an idempotent producer.
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
+
+use super::delivery::{Deliveries, Generation, Reporter};
+use super::properties::Properties;
+use crate::outbox::record::{HEADER_COMMIT_TIME, HEADER_EVENT_TYPE, HEADER_ID, HEADER_POSITION, HEADER_SOURCE};
+use crate::outbox::{Event, Record, Source};
+
+/// A batch is kept this much below the topic's `max.message.bytes`: the batch header and the headers of the request.
+pub const BATCH_MARGIN: usize = 1024;
+
+/// What every producer of this process is made from.
+#[derive(Clone, Debug)]
+pub struct ProducerSettings {
+    /// `host:port`, separated by commas.
+    pub brokers: String,
+    /// The user's librdkafka settings.
+    pub properties: Properties,
+    /// The relay's window, which bounds librdkafka's queue: bytes.
+    pub window_bytes: usize,
+    /// The relay's window: events.
+    pub window_events: usize,
+    /// How long a broker may take for one request.
+    pub request_timeout: Duration,
+}
+
+impl ProducerSettings {
+    /// librdkafka's configuration. `message_bytes_max` is the smallest `max.message.bytes` of the topics in use: a broker
+    /// checks the whole batch against it, and librdkafka does not split a batch that was refused.
+    #[must_use]
+    pub fn client_config(&self, message_bytes_max: usize) -> ClientConfig {
+        let mut config = self.plain_config();
+        let limit = message_bytes_max.saturating_sub(BATCH_MARGIN).max(BATCH_MARGIN);
+        let batch = self.properties.number("batch.size").unwrap_or(1_000_000).min(limit);
+        let message = self.properties.number("message.max.bytes").unwrap_or(message_bytes_max).min(message_bytes_max);
+        config
+            .set("batch.size", batch.to_string())
+            .set("message.max.bytes", message.max(BATCH_MARGIN).to_string())
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("enable.gapless.guarantee", "true")
+            .set("max.in.flight", "5")
+            .set("message.timeout.ms", "0")
+            .set("partitioner", "murmur2_random")
+            // A topic that was deleted and is created again within this time loses nothing. Above 2,147,483 librdkafka's
+            // arithmetic overflows.
+            .set("topic.metadata.propagation.max.ms", "2000000")
+            .set("queue.buffering.max.messages", self.window_events.saturating_add(1000).min(10_000_000).to_string())
+            .set("queue.buffering.max.kbytes", (self.window_bytes / 512 + 65_536).min(2_147_483_647).to_string())
+            .set("request.timeout.ms", self.request_timeout.as_millis().to_string());
+        config
+    }
+
+    /// The settings that every client needs: brokers and the user's own.
+    #[must_use]
+    pub fn plain_config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("client.id", "outboxd")
+            .set("linger.ms", "1")
+            .set("reconnect.backoff.ms", "50")
+            .set("reconnect.backoff.max.ms", "1000")
+            .set("log.connection.close", "false");
+        self.properties.apply(&mut config);
+        config.set("bootstrap.servers", &self.brokers);
+        config
+    }
+}
+
+/// What became of an event that was handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Its report will come.
+    Queued,
+    /// librdkafka's queue is full: later, and nothing else before it.
+    QueueFull,
+    /// It was refused at once.
+    Refused(RDKafkaErrorCode),
+}
+
+/// An idempotent producer. It ends at its first bad report; what follows is a new one.
+pub struct Producer {
+    inner: ThreadedProducer<Reporter>,
+    generation: Generation,
+    message_bytes_max: usize,
+}
+
+impl Producer {
+    /// Opens a producer, whose reports go to `deliveries`. It connects by itself.
+    ///
+    /// # Errors
+    /// When librdkafka does not take the settings.
+    pub fn create(
+        settings: &ProducerSettings,
+        message_bytes_max: usize,
+        generation: Generation,
+        deliveries: &Deliveries,
+    ) -> Result<Self, KafkaError> {
+        let config = settings.client_config(message_bytes_max);
+        let inner = config.create_with_context(Reporter::new(generation, deliveries.clone()))?;
+        Ok(Self { inner, generation, message_bytes_max })
+    }
+
+    /// Which producer this is.
+    #[must_use]
+    pub const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The smallest `max.message.bytes` that it was made for.
+    #[must_use]
+    pub const fn message_bytes_max(&self) -> usize {
+        self.message_bytes_max
+    }
+
+    /// Hands one event over. Never blocks; `tag` comes back in the report.
+    pub fn send(&self, to: (&str, i32), record: &Record<'_>, event: &Event, source: &Source, tag: u64) -> Sent {
+        let (topic, partition) = to;
+        // Tags are 64 bits and so are the pointers that librdkafka carries them in, on every platform that we build for.
+        let mut message = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, tag as usize)
+            .partition(partition)
+            .timestamp(record.timestamp_ms)
+            .headers(headers(record, event, source));
+        message.key = record.key;
+        message.payload = record.value.as_deref();
+        match self.inner.send(message) {
+            Ok(()) => Sent::Queued,
+            Err((error, _)) => match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::QueueFull) => Sent::QueueFull,
+                code => Sent::Refused(code.unwrap_or(RDKafkaErrorCode::Unknown)),
+            },
+        }
+    }
+
+    /// Takes back what is not on its way yet; each record is reported as purged.
+    pub fn purge_queue(&self) {
+        self.inner.purge(PurgeConfig::default().queue());
+    }
+
+    /// Ends the producer, dropping what it still holds. Takes up to half a second, on a thread of its own.
+    ///
+    /// A record that was on its way may still land.
+    pub async fn retire(self) {
+        // The result carries only a panic of librdkafka's destructor, and there is nobody left who needs the producer.
+        drop(tokio::task::spawn_blocking(move || drop(self)).await);
+    }
+}
+
+/// Each header costs librdkafka an allocation, so there are no more than these.
+fn headers(record: &Record<'_>, event: &Event, source: &Source) -> OwnedHeaders {
+    let position = event.position().to_text();
+    let mut headers = OwnedHeaders::new_with_capacity(4 + record.more_headers.len())
+        .insert(Header { key: HEADER_ID, value: Some(event.id()) })
+        .insert(Header { key: HEADER_EVENT_TYPE, value: Some(event.event_type()) })
+        .insert(Header { key: HEADER_SOURCE, value: Some(source.as_str()) })
+        .insert(Header { key: HEADER_POSITION, value: Some(position.as_slice()) });
+    if let Some(time) = record.commit_time_ms {
+        headers = headers.insert(Header { key: HEADER_COMMIT_TIME, value: Some(time.to_string().as_str()) });
+    }
+    for (name, value) in &record.more_headers {
+        headers = headers.insert(Header { key: name, value: value.as_ref() });
+    }
+    headers
+}

@@ -1,0 +1,236 @@
+//! What is known of the topics in use: partitions and size limits, looked up beside the loop and refreshed.
+//!
+//! Topics are listed all at once and never asked for by name: a broker may create a topic that is asked for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::ClientContext;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::delivery::log;
+use super::producer::ProducerSettings;
+
+/// Kafka's default of `max.message.bytes`, where the broker does not tell.
+const MESSAGE_BYTES_DEFAULT: usize = 1_048_588;
+
+/// How often a topic that is missing is looked for.
+const MISSING_RETRY: Duration = Duration::from_millis(500);
+
+/// A topic as the brokers last described it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// How many partitions it has.
+    pub partitions: u32,
+    /// Its `max.message.bytes`.
+    pub message_bytes_max: usize,
+}
+
+/// What is known of the topics in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    topics: HashMap<String, Topic>,
+    missing: BTreeSet<String>,
+    failure: Option<String>,
+}
+
+impl Directory {
+    /// The topic, if the brokers have (or had) it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Topic> {
+        self.topics.get(name).copied()
+    }
+
+    /// The brokers were asked and do not have this topic in use.
+    #[must_use]
+    pub fn is_missing(&self, name: &str) -> bool {
+        self.missing.contains(name)
+    }
+
+    /// All topics in use that the brokers do not have.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        self.missing.iter().map(String::as_str)
+    }
+
+    /// Why the brokers could not be asked, if so.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// The smallest `max.message.bytes` of the topics in use: what bounds a batch.
+    #[must_use]
+    pub fn message_bytes_max(&self) -> usize {
+        self.topics.values().map(|topic| topic.message_bytes_max).min().unwrap_or(MESSAGE_BYTES_DEFAULT)
+    }
+}
+
+struct Quiet;
+
+impl ClientContext for Quiet {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
+    fn error(&self, _: KafkaError, reason: &str) {
+        // The producer's own client reports the same trouble, loudly.
+        tracing::debug!(target: "outboxd::kafka", "{reason}");
+    }
+}
+
+/// The loop's end of the lookup.
+pub struct Topics {
+    wanted: mpsc::UnboundedSender<String>,
+    directory: watch::Receiver<Arc<Directory>>,
+}
+
+impl Topics {
+    /// Begins to watch; nothing is asked before the first topic is wanted.
+    ///
+    /// # Errors
+    /// When librdkafka does not take the settings.
+    pub fn watch(settings: &ProducerSettings, refresh: Duration) -> Result<Self, KafkaError> {
+        let mut config = settings.plain_config();
+        config.set("topic.metadata.refresh.interval.ms", "-1");
+        let client = AdminClient::from_config_and_context(&config, Quiet)?;
+        let (wanted, requests) = mpsc::unbounded_channel();
+        let (publish, directory) = watch::channel(Arc::new(Directory::default()));
+        let timeout = settings.request_timeout;
+        tokio::spawn(Watcher { client: Arc::new(client), publish, timeout, refresh }.run(requests));
+        Ok(Self { wanted, directory })
+    }
+
+    /// From now on this topic is in use. Each name is asked for once by the loop, so what waits is bounded by the topics.
+    pub fn want(&self, name: &str) {
+        // Fails only when the watcher has ended, which it does with this handle.
+        let _ = self.wanted.send(name.to_owned());
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn directory(&mut self) -> Arc<Directory> {
+        self.directory.borrow_and_update().clone()
+    }
+
+    /// Waits until more is known. Cancel-safe.
+    pub async fn changed(&mut self) {
+        if self.directory.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+struct Watcher {
+    client: Arc<AdminClient<Quiet>>,
+    publish: watch::Sender<Arc<Directory>>,
+    timeout: Duration,
+    refresh: Duration,
+}
+
+impl Watcher {
+    /// Asks at once for a topic that is new, and again and again for all of them; ends with the loop's handle.
+    async fn run(self, mut requests: mpsc::UnboundedReceiver<String>) {
+        let mut in_use = BTreeSet::new();
+        let mut ask_at = None;
+        loop {
+            let ask = async {
+                match ask_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                name = requests.recv() => match name {
+                    Some(name) => {
+                        in_use.insert(name);
+                        ask_at = Some(Instant::now());
+                    }
+                    None => return,
+                },
+                () = ask => {
+                    self.ask(&in_use).await;
+                    ask_at = Some(Instant::now() + self.pause());
+                }
+            }
+        }
+    }
+
+    /// Until the next question: short while an answer is missing.
+    fn pause(&self) -> Duration {
+        let directory = self.publish.borrow();
+        let incomplete = directory.failure.is_some() || !directory.missing.is_empty();
+        if incomplete { MISSING_RETRY.min(self.refresh) } else { self.refresh }
+    }
+
+    async fn ask(&self, in_use: &BTreeSet<String>) {
+        let mut directory = Directory::clone(&self.publish.borrow());
+        match self.partitions().await {
+            Ok(all) => {
+                directory.failure = None;
+                directory.missing = in_use.iter().filter(|name| !all.contains_key(*name)).cloned().collect();
+                let present: Vec<&String> = in_use.iter().filter(|name| all.contains_key(*name)).collect();
+                let limits = self.limits(&present).await;
+                for name in present {
+                    let partitions = all.get(name).copied().unwrap_or_default();
+                    let before = directory.topics.get(name).map(|topic| topic.message_bytes_max);
+                    let message_bytes_max = limits.get(name).copied().or(before).unwrap_or(MESSAGE_BYTES_DEFAULT);
+                    directory.topics.insert(name.clone(), Topic { partitions, message_bytes_max });
+                }
+            }
+            Err(error) => directory.failure = Some(error),
+        }
+        self.publish.send_if_modified(|published| {
+            let is_news = **published != directory;
+            *published = Arc::new(directory);
+            is_news
+        });
+    }
+
+    /// All topics with their partitions. A topic that is being created or deleted has none and is left out.
+    async fn partitions(&self) -> Result<BTreeMap<String, u32>, String> {
+        let (client, timeout) = (Arc::clone(&self.client), self.timeout);
+        let ask = move || client.inner().fetch_metadata(None, timeout);
+        let metadata = match tokio::task::spawn_blocking(ask).await {
+            Ok(answer) => answer.map_err(|error| error.to_string())?,
+            Err(error) => return Err(error.to_string()),
+        };
+        let topics = metadata.topics().iter().filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
+        Ok(topics
+            .map(|topic| (topic.name().to_owned(), u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX)))
+            .collect())
+    }
+
+    /// `max.message.bytes` of each; left out where the broker does not tell (it may not be allowed to us).
+    async fn limits(&self, names: &[&String]) -> HashMap<String, usize> {
+        if names.is_empty() {
+            return HashMap::new();
+        }
+        let resources: Vec<_> = names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
+        let options = AdminOptions::new().request_timeout(Some(self.timeout));
+        let described = self.client.describe_configs(&resources, &options).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read max.message.bytes of the topics; assuming what is known or Kafka's default");
+            Vec::new()
+        });
+        names
+            .iter()
+            .zip(described)
+            .filter_map(|(name, config)| Some(((*name).clone(), limit_of(name, config)?)))
+            .collect()
+    }
+}
+
+fn limit_of(name: &str, config: Result<rdkafka::admin::ConfigResource, RDKafkaErrorCode>) -> Option<usize> {
+    match config {
+        Ok(config) => config.get("max.message.bytes")?.value.as_ref()?.parse().ok(),
+        Err(code) => {
+            tracing::warn!(topic = name, %code, "cannot read max.message.bytes; assuming what is known or Kafka's default");
+            None
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Which column of the outbox table is what, found by name.
+
+use std::fmt;
+
+use crate::pgoutput::{Relation, RelationColumn};
+
+/// Type oid of `bytea` in `pg_type.dat`, the same in every server.
+const BYTEA: u32 = 17;
+
+/// What a column of an outbox table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The event's id.
+    Id,
+    /// What kind of thing the event is about; names the topic.
+    AggregateType,
+    /// Which thing the event is about; the record's key.
+    AggregateId,
+    /// What happened.
+    EventType,
+    /// The record's value.
+    Payload,
+    /// Further headers as a JSON object; a table may be without.
+    Headers,
+}
+
+impl Role {
+    /// Every role with the names under which it is known: ours first, then those of Debezium's outbox event router.
+    const ALL: [(Self, &[&str]); 6] = [
+        (Self::Id, &["id"]),
+        (Self::AggregateType, &["aggregate_type", "aggregatetype"]),
+        (Self::AggregateId, &["aggregate_id", "aggregateid"]),
+        (Self::EventType, &["event_type", "type"]),
+        (Self::Payload, &["payload"]),
+        (Self::Headers, &["headers"]),
+    ];
+
+    /// How many there are.
+    pub(super) const COUNT: usize = Self::ALL.len();
+}
+
+/// The role of each column of an outbox table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    roles: Vec<Option<Role>>,
+    payload_is_bytea: bool,
+}
+
+impl Shape {
+    /// Finds the roles among the columns that the publication sends.
+    ///
+    /// # Errors
+    /// Names every role without a column, and the columns that are there.
+    pub fn of(relation: &Relation) -> Result<Self, ShapeError> {
+        let mut roles = vec![None; relation.columns().len()];
+        let mut missing = Vec::new();
+        for (role, names) in Role::ALL {
+            match names.iter().find_map(|name| relation.column_index(name)).and_then(|index| roles.get_mut(index)) {
+                Some(column) => *column = Some(role),
+                None if role == Role::Headers => {}
+                None => missing.push(names),
+            }
+        }
+        if missing.is_empty() {
+            let is_bytea = |(column, role): (&RelationColumn, &Option<Role>)| {
+                *role == Some(Role::Payload) && column.type_oid() == BYTEA
+            };
+            let payload_is_bytea = relation.columns().iter().zip(&roles).any(is_bytea);
+            return Ok(Self { roles, payload_is_bytea });
+        }
+        Err(ShapeError {
+            table: format!("{}.{}", relation.namespace(), relation.name()),
+            missing,
+            present: relation.columns().iter().map(|column| column.name().to_owned()).collect(),
+        })
+    }
+
+    /// What the column at `index` is; `None` where it is nothing to us.
+    #[must_use]
+    pub fn role(&self, index: usize) -> Option<Role> {
+        self.roles.get(index).copied().flatten()
+    }
+
+    /// The payload is `bytea`, so the stream carries it in hexadecimal digits.
+    #[must_use]
+    pub const fn payload_is_bytea(&self) -> bool {
+        self.payload_is_bytea
+    }
+}
+
+/// The publication sends a table that is no outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeError {
+    table: String,
+    missing: Vec<&'static [&'static str]>,
+    present: Vec<String>,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let missing: Vec<String> = self.missing.iter().map(|names| names.join(" or ")).collect();
+        write!(
+            f,
+            "table {} is published without the column {}; published are: {}. Add what is missing to the table and to \
+             the publication's column list",
+            self.table,
+            missing.join(", "),
+            self.present.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for ShapeError {}
