@@ -9,6 +9,7 @@ use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer
 
 use super::delivery::{Deliveries, Generation, Reporter};
 use super::properties::Properties;
+use super::topics::Sizes;
 use crate::outbox::record::{HEADER_COMMIT_TIME, HEADER_EVENT_TYPE, HEADER_ID, HEADER_POSITION, HEADER_SOURCE};
 use crate::outbox::{Event, Record, Source};
 
@@ -31,17 +32,16 @@ pub struct ProducerSettings {
 }
 
 impl ProducerSettings {
-    /// librdkafka's configuration. `message_bytes_max` is the smallest `max.message.bytes` of the topics in use: a broker
-    /// checks the whole batch against it, and librdkafka does not split a batch that was refused.
+    /// librdkafka's configuration for topics with these limits. librdkafka does not split a batch that was refused.
     #[must_use]
-    pub fn client_config(&self, message_bytes_max: usize) -> ClientConfig {
+    pub fn client_config(&self, sizes: Sizes) -> ClientConfig {
         let mut config = self.plain_config();
-        let limit = message_bytes_max.saturating_sub(BATCH_MARGIN).max(BATCH_MARGIN);
+        let limit = sizes.smallest.saturating_sub(BATCH_MARGIN).max(BATCH_MARGIN);
         let batch = self.properties.number("batch.size").unwrap_or(1_000_000).min(limit);
-        let message = self.properties.number("message.max.bytes").unwrap_or(message_bytes_max).min(message_bytes_max);
+        let message = self.properties.number("message.max.bytes").unwrap_or(sizes.largest).max(BATCH_MARGIN);
         config
             .set("batch.size", batch.to_string())
-            .set("message.max.bytes", message.max(BATCH_MARGIN).to_string())
+            .set("message.max.bytes", message.to_string())
             .set("acks", "all")
             .set("enable.idempotence", "true")
             .set("enable.gapless.guarantee", "true")
@@ -87,8 +87,6 @@ pub enum Sent {
 /// An idempotent producer. It ends at its first bad report; what follows is a new one.
 pub struct Producer {
     inner: ThreadedProducer<Reporter>,
-    generation: Generation,
-    message_bytes_max: usize,
 }
 
 impl Producer {
@@ -98,25 +96,13 @@ impl Producer {
     /// When librdkafka does not take the settings.
     pub fn create(
         settings: &ProducerSettings,
-        message_bytes_max: usize,
+        sizes: Sizes,
         generation: Generation,
         deliveries: &Deliveries,
     ) -> Result<Self, KafkaError> {
-        let config = settings.client_config(message_bytes_max);
+        let config = settings.client_config(sizes);
         let inner = config.create_with_context(Reporter::new(generation, deliveries.clone()))?;
-        Ok(Self { inner, generation, message_bytes_max })
-    }
-
-    /// Which producer this is.
-    #[must_use]
-    pub const fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    /// The smallest `max.message.bytes` that it was made for.
-    #[must_use]
-    pub const fn message_bytes_max(&self) -> usize {
-        self.message_bytes_max
+        Ok(Self { inner })
     }
 
     /// Hands one event over. Never blocks; `tag` comes back in the report.

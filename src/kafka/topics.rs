@@ -63,10 +63,38 @@ impl Directory {
         self.failure.as_deref()
     }
 
-    /// The smallest `max.message.bytes` of the topics in use: what bounds a batch.
+    /// The size limits of the topics in use.
     #[must_use]
-    pub fn message_bytes_max(&self) -> usize {
-        self.topics.values().map(|topic| topic.message_bytes_max).min().unwrap_or(MESSAGE_BYTES_DEFAULT)
+    pub fn sizes(&self) -> Sizes {
+        let limits = || self.topics.values().map(|topic| topic.message_bytes_max);
+        match (limits().min(), limits().max()) {
+            (Some(smallest), Some(largest)) => Sizes { smallest, largest },
+            _ => Sizes::default(),
+        }
+    }
+}
+
+/// The smallest and the largest `max.message.bytes` of the topics in use. A broker checks a whole batch against it, so the
+/// smallest bounds a batch; a record of its own may be as large as the largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bounds a batch.
+    pub smallest: usize,
+    /// Bounds a record.
+    pub largest: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { smallest: MESSAGE_BYTES_DEFAULT, largest: MESSAGE_BYTES_DEFAULT }
+    }
+}
+
+impl Sizes {
+    /// A producer made for these sizes serves topics with `needed` ones.
+    #[must_use]
+    pub const fn serves(self, needed: Self) -> bool {
+        self.smallest <= needed.smallest && self.largest >= needed.largest
     }
 }
 

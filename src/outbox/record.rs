@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::event::{Event, MappingError};
+use super::position::Position;
 
 /// A record may carry the commit time as its timestamp while that is at most this old, in milliseconds. An older one
 /// would let the topic's retention delete the record at once.
@@ -80,15 +81,14 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Bytes that a broker counts of this record: key, value, headers and the record's own fields, rounded up.
+    /// At least so many bytes the record has for a broker, uncompressed: key, value and headers without their framing.
     #[must_use]
-    pub fn size(&self, event: &Event, source: &Source) -> usize {
-        // Varints and attributes of a record take at most 21 bytes, those of a header 10 (KIP-98's record format).
-        let ours = event.id().len() + event.event_type().len() + source.as_str().len() + 110;
+    pub fn size_min(&self, event: &Event) -> usize {
+        let ours = event.id().len() + event.event_type().len() + Position::TEXT_LEN;
         let theirs: usize =
-            self.more_headers.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len) + 10).sum();
+            self.more_headers.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, Vec::len)).sum();
         let value = self.value.as_ref().map_or(0, |value| value.len());
-        self.key.map_or(0, <[u8]>::len) + value + ours + theirs + 61
+        self.key.map_or(0, <[u8]>::len) + value + ours + theirs
     }
 }
 

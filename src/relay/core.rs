@@ -152,6 +152,11 @@ impl<E> Core<E> {
         lanes.flat_map(|(id, lane)| lane.iter().map(move |(number, entry)| (entry.position, Handle::new(id, number))))
     }
 
+    /// The stream has ended, perhaps inside of a transaction, which will come again as a whole.
+    pub fn stream_ended(&mut self) {
+        self.open = None;
+    }
+
     /// Forgets the stream's history: another server, or another history of the same. Only once nothing is unresolved.
     pub fn forget_history(&mut self) {
         self.open = None;
@@ -330,6 +335,12 @@ impl<E> Core<E> {
             self.outstanding -= 1;
             is_alone
         })
+    }
+
+    /// The event is the first of its partition and nothing of that partition is with the producer.
+    #[must_use]
+    pub fn is_front(&self, handle: Handle) -> bool {
+        self.lanes.get(handle.lane().index()).is_some_and(|lane| lane.is_next(handle.number()))
     }
 
     /// From the next generation on, this event's partition gets one record at a time until what it holds has passed.

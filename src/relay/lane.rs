@@ -223,6 +223,11 @@ impl<E> Lane<E> {
         self.sent == 1 && number == self.first
     }
 
+    /// Nothing of the lane is with the producer, and this event is the next.
+    pub(super) const fn is_next(&self, number: u64) -> bool {
+        self.sent == 0 && number == self.first
+    }
+
     /// A new producer: everything is to be sent again, and the partition is cold. Returns what was still outstanding.
     pub(super) fn restart(&mut self) -> usize {
         for entry in self.queue.iter_mut().take(self.sent) {

@@ -2,18 +2,34 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`lane`] | the events of one partition, from arrival to acknowledgement |
+//! | [`driver`] | the loop that owns every part |
+//! | `link`, `sentinel` | the connection to the database, and a second one that watches over it |
+//! | `intake`, `router` | from blocks of the stream to events in their lanes |
+//! | `publisher` | the producer's life |
 //! | [`core`] | the state machine: window, ack frontier, generations; pure |
+//! | [`lane`] | the events of one partition, from arrival to acknowledgement; pure |
 //! | [`limits`] | what bounds the core |
 //! | [`trouble`] | why the core cannot take what the stream sent |
 //! | [`resume`] | proves after a reconnect that the server's history is still the one we know; pure |
 //! | [`failure`] | from an error to what happens next; total and pure |
+//! | [`halt`] | why the relay stops by itself |
 //! | [`backoff`] | how long to wait before the next try; pure |
 
 pub mod backoff;
 pub mod core;
+pub mod driver;
 pub mod failure;
+pub mod halt;
+mod intake;
 pub mod lane;
 pub mod limits;
+mod link;
+mod publisher;
 pub mod resume;
+mod router;
+mod sentinel;
+mod signals;
 pub mod trouble;
+
+pub use driver::{Relay, Summary};
+pub use halt::{Halt, Reason};

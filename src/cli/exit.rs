@@ -1,0 +1,77 @@
+//! Exit codes, by the class of what failed; the numbers are those of `sysexits.h`.
+
+use std::fmt;
+
+use crate::relay::{Halt, Reason};
+
+/// The codes, for `--help`.
+pub const TABLE: &str = "\
+Exit codes:
+   0  done, or stopped as a signal asked for
+  64  the command line or a setting is wrong
+  65  an event cannot be published, or the stream cannot be read
+  69  a server cannot be reached
+  75  start again: the cause is gone with this process
+  77  the database does not let us in, or lacks a privilege
+  78  the database or the brokers are not set up for this: slot, publication, table, topic";
+
+/// The class of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// The command line or a setting is wrong.
+    Usage = 64,
+    /// An event cannot be published, or the stream cannot be read.
+    Data = 65,
+    /// A server cannot be reached.
+    Unavailable = 69,
+    /// The cause is gone with this process.
+    Again = 75,
+    /// The database does not let us in, or lacks a privilege.
+    Forbidden = 77,
+    /// The servers are not set up for this.
+    Setup = 78,
+}
+
+/// A command that failed: one clear message, and the class.
+#[derive(Debug)]
+pub struct Failed {
+    class: Class,
+    message: String,
+}
+
+impl Failed {
+    /// A failure of this class.
+    #[must_use]
+    pub fn new(class: Class, message: impl fmt::Display) -> Self {
+        Self { class, message: message.to_string() }
+    }
+
+    /// The process's exit code.
+    #[must_use]
+    pub const fn code(&self) -> u8 {
+        self.class as u8
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl From<Halt> for Failed {
+    fn from(halt: Halt) -> Self {
+        let class = match halt.reason() {
+            Reason::Undecodable | Reason::Unmappable | Reason::TooLarge | Reason::Refused => Class::Data,
+            Reason::Shape | Reason::NoTopic | Reason::Slot | Reason::Server => Class::Setup,
+            Reason::OtherEvent | Reason::TopicShrunk => Class::Again,
+            Reason::Forbidden => Class::Forbidden,
+            Reason::Unreachable => Class::Unavailable,
+            Reason::Settings => Class::Usage,
+        };
+        Self::new(class, halt)
+    }
+}

@@ -1,0 +1,38 @@
+//! The command line: one file a command.
+
+use clap::{Parser, Subcommand};
+
+pub mod exit;
+pub mod run;
+
+use exit::Failed;
+
+/// Publishes committed outbox rows of PostgreSQL to Kafka: in order, without loss, without polling.
+#[derive(Debug, Parser)]
+#[command(name = "outboxd", version, max_term_width = 100, after_help = exit::TABLE)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// How log lines look.
+    #[arg(long, global = true, env = "OUTBOXD_LOG_FORMAT", value_enum, default_value_t)]
+    log_format: crate::telemetry::LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Relay: read the slot, publish to Kafka, confirm. Needs a slot, a publication and a table, and never runs DDL.
+    Run(run::RunArgs),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// What failed, with the exit code of its class.
+    pub async fn run(self) -> Result<(), Failed> {
+        crate::telemetry::init_log(self.log_format);
+        match self.command {
+            Command::Run(args) => run::run(args).await,
+        }
+    }
+}

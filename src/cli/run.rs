@@ -1,0 +1,225 @@
+//! `outboxd run`.
+
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+
+use super::exit::{Class, Failed};
+use crate::config::run::{Mistakes, RunSettings, Times, kafka_properties};
+use crate::kafka::producer::ProducerSettings;
+use crate::postgres::conninfo::{Conninfo, Process, password_in_text};
+use crate::relay::Relay;
+use crate::relay::limits::Limits;
+use crate::telemetry::Metrics;
+
+/// The environment's librdkafka settings, one `name=value` a line.
+const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
+
+/// The arguments. Each can be given as an environment variable; a flag wins.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The database, as libpq takes it: postgresql://user@host/db or "host=... dbname=...". No password on the command line.
+    #[arg(long, env = "OUTBOXD_DATABASE_URL", hide_env_values = true, default_value = "")]
+    database_url: String,
+    /// The logical replication slot (plugin pgoutput).
+    #[arg(long, env = "OUTBOXD_SLOT", default_value = "outboxd")]
+    slot: String,
+    /// The publication that covers the table.
+    #[arg(long, env = "OUTBOXD_PUBLICATION", default_value = "outboxd")]
+    publication: String,
+    /// The outbox table.
+    #[arg(long, env = "OUTBOXD_TABLE", default_value = "outboxd.outbox")]
+    table: String,
+    /// The name of this source in the header outboxd_source [default: the database's name].
+    #[arg(long, env = "OUTBOXD_SOURCE")]
+    source: Option<String>,
+    /// The brokers to begin with: host:port, separated by commas.
+    #[arg(long, env = "OUTBOXD_BROKERS", default_value = "localhost:9092")]
+    brokers: String,
+    /// The topic, with {aggregate_type} and {event_type} as placeholders.
+    #[arg(long, env = "OUTBOXD_TOPIC", default_value = "outbox.event.{aggregate_type}")]
+    topic: String,
+    /// A librdkafka setting. Secrets go into a file (-F) or into OUTBOXD_KAFKA_PROPERTIES, which holds lines of them.
+    #[arg(short = 'X', value_name = "NAME=VALUE")]
+    property: Vec<String>,
+    /// A file of librdkafka settings, as kcat takes it: lines of name=value.
+    #[arg(short = 'F', value_name = "FILE", env = "OUTBOXD_KAFKA_FILE")]
+    property_file: Option<String>,
+    /// The most bytes of events without an acknowledgement.
+    #[arg(long, env = "OUTBOXD_WINDOW_BYTES", default_value = "16MiB")]
+    window_bytes: String,
+    /// The most events without an acknowledgement, or not yet confirmed.
+    #[arg(long, env = "OUTBOXD_WINDOW_EVENTS", default_value = "20000")]
+    window_events: String,
+    /// The largest row, in bytes, as the server sends it.
+    #[arg(long, env = "OUTBOXD_MAX_MESSAGE_BYTES", default_value = "64MiB")]
+    max_message_bytes: String,
+    /// How often PostgreSQL is told the confirmed position at least.
+    #[arg(long, env = "OUTBOXD_STATUS_INTERVAL", default_value = "1s")]
+    status_interval: String,
+    /// How long bytes gather while the stream is busy, before they are read; 0s is off.
+    #[arg(long, env = "OUTBOXD_GATHER", default_value = "200us")]
+    gather: String,
+    /// An event that waits for its acknowledgement this long is reported as a stall.
+    #[arg(long, env = "OUTBOXD_PUBLISH_STALL", default_value = "30s")]
+    publish_stall: String,
+    /// How long a broker may take for one request.
+    #[arg(long, env = "OUTBOXD_REQUEST_TIMEOUT", default_value = "5s")]
+    request_timeout: String,
+    /// After SIGTERM, how long publishing and confirming what has come may take.
+    #[arg(long, env = "OUTBOXD_DRAIN_LIMIT", default_value = "10s")]
+    drain_limit: String,
+    /// While PostgreSQL shuts down, how long it waits for what is not acknowledged.
+    #[arg(long, env = "OUTBOXD_SHUTDOWN_GRACE", default_value = "3s")]
+    shutdown_grace: String,
+    /// Without a word from PostgreSQL for this long, nothing more is published. Must be below half of wal_sender_timeout.
+    #[arg(long, env = "OUTBOXD_SILENCE", default_value = "5s")]
+    silence: String,
+    /// Without a word from PostgreSQL for this long, the connection is given up.
+    #[arg(long, env = "OUTBOXD_RECEIVE_TIMEOUT", default_value = "2m")]
+    receive_timeout: String,
+    /// At the start, how long a database that cannot be reached is waited for.
+    #[arg(long, env = "OUTBOXD_START_LIMIT", default_value = "30s")]
+    start_limit: String,
+    /// How long an event waits for a topic that does not exist, before the relay stops.
+    #[arg(long, env = "OUTBOXD_TOPIC_WAIT", default_value = "30s")]
+    topic_wait: String,
+    /// How often topics are looked at for new partitions and size limits.
+    #[arg(long, env = "OUTBOXD_TOPIC_REFRESH", default_value = "10s")]
+    topic_refresh: String,
+}
+
+/// Relays until a signal comes or something halts it.
+///
+/// # Errors
+/// All mistakes in the settings together, or what halted the relay.
+pub async fn run(args: RunArgs) -> Result<(), Failed> {
+    let settings = args.settings().map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
+    let relay = Relay::new(settings, Metrics::default())?;
+    relay.run().await?;
+    Ok(())
+}
+
+impl RunArgs {
+    fn settings(&self) -> Result<RunSettings, Mistakes> {
+        let mut mistakes = Mistakes::default();
+        let database = self.database(&mut mistakes);
+        let table = mistakes.note("--table", self.table.parse());
+        let topic = mistakes.note("--topic", self.topic.parse());
+        let gather = duration("--gather", &self.gather, &mut mistakes);
+        let limits = self.limits(&mut mistakes);
+        let times = self.times(&mut mistakes);
+        let producer = self.producer(limits, &mut mistakes);
+        let message_bytes_max = bytes("--max-message-bytes", &self.max_message_bytes, 1024, &mut mistakes);
+        for (flag, name) in [("--slot", &self.slot), ("--publication", &self.publication)] {
+            if name.is_empty() {
+                mistakes.add(flag, "a name is needed");
+            }
+        }
+        match (database, table, topic) {
+            (Some(database), Some(table), Some(topic)) if mistakes.is_empty() => Ok(RunSettings {
+                source: self.source.clone().unwrap_or_else(|| database.dbname().to_owned()),
+                slot: self.slot.clone(),
+                publication: self.publication.clone(),
+                database,
+                table,
+                topic,
+                producer,
+                limits,
+                times,
+                message_bytes_max,
+                gather,
+            }),
+            _ => Err(mistakes),
+        }
+    }
+
+    fn database(&self, mistakes: &mut Mistakes) -> Option<Conninfo> {
+        let in_argv = std::env::var_os("OUTBOXD_DATABASE_URL").is_none_or(|value| value != *self.database_url);
+        if in_argv && password_in_text(&self.database_url) {
+            mistakes.add(
+                "--database-url",
+                "has a password, and a command line is visible to every user of the machine; put it into \
+                 OUTBOXD_DATABASE_URL, PGPASSWORD or a password file",
+            );
+        }
+        mistakes.note("--database-url", Conninfo::parse(&self.database_url, &Process))
+    }
+
+    fn limits(&self, mistakes: &mut Mistakes) -> Limits {
+        Limits {
+            window_bytes: bytes("--window-bytes", &self.window_bytes, 64 << 10, mistakes),
+            window_events: number("--window-events", &self.window_events, 10, mistakes),
+            status_interval: positive("--status-interval", &self.status_interval, mistakes),
+            ..Limits::default()
+        }
+    }
+
+    fn times(&self, mistakes: &mut Mistakes) -> Times {
+        Times {
+            publish_stall: positive("--publish-stall", &self.publish_stall, mistakes),
+            drain_limit: duration("--drain-limit", &self.drain_limit, mistakes),
+            shutdown_grace: duration("--shutdown-grace", &self.shutdown_grace, mistakes),
+            silence: positive("--silence", &self.silence, mistakes),
+            receive_timeout: positive("--receive-timeout", &self.receive_timeout, mistakes),
+            start_limit: duration("--start-limit", &self.start_limit, mistakes),
+            topic_wait: duration("--topic-wait", &self.topic_wait, mistakes),
+            topic_refresh: positive("--topic-refresh", &self.topic_refresh, mistakes),
+        }
+    }
+
+    fn producer(&self, limits: Limits, mistakes: &mut Mistakes) -> ProducerSettings {
+        let file = self.property_file.as_deref().map(|path| (path, std::fs::read_to_string(path)));
+        let environment = std::env::var(KAFKA_PROPERTIES).ok();
+        let properties = kafka_properties(file, environment.as_deref(), &self.property, mistakes);
+        if self.brokers.split(',').any(|broker| broker.trim().is_empty()) {
+            mistakes.add("--brokers", "expected host:port, separated by commas");
+        }
+        let settings = ProducerSettings {
+            brokers: self.brokers.clone(),
+            properties,
+            window_bytes: limits.window_bytes,
+            window_events: limits.window_events,
+            request_timeout: positive("--request-timeout", &self.request_timeout, mistakes),
+        };
+        mistakes.note("-X or -F", settings.plain_config().create_native_config().map(drop));
+        settings
+    }
+}
+
+fn duration(flag: &str, text: &str, mistakes: &mut Mistakes) -> Duration {
+    mistakes.note(flag, humantime::parse_duration(text)).unwrap_or_default()
+}
+
+fn positive(flag: &str, text: &str, mistakes: &mut Mistakes) -> Duration {
+    let before = mistakes.is_empty();
+    let duration = duration(flag, text, mistakes);
+    if duration < Duration::from_millis(1) && (before == mistakes.is_empty()) {
+        mistakes.add(flag, "must be at least 1ms");
+    }
+    duration
+}
+
+fn bytes(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> usize {
+    let size = mistakes.note(flag, text.parse::<ByteSize>()).map(|size| usize::try_from(size.as_u64()));
+    match size {
+        Some(Ok(size)) if size >= at_least => size,
+        Some(_) => {
+            mistakes.add(flag, format_args!("must be at least {at_least} bytes"));
+            0
+        }
+        None => 0,
+    }
+}
+
+fn number(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> usize {
+    match mistakes.note(flag, text.parse()) {
+        Some(number) if number >= at_least => number,
+        Some(_) => {
+            mistakes.add(flag, format_args!("must be at least {at_least}"));
+            0
+        }
+        None => 0,
+    }
+}

@@ -1,0 +1,138 @@
+//! The settings of `outboxd run`, checked as a whole before anything is opened.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::kafka::producer::ProducerSettings;
+use crate::kafka::properties::Properties;
+use crate::outbox::TopicTemplate;
+use crate::postgres::{Conninfo, QualifiedName};
+use crate::relay::limits::Limits;
+
+/// Everything that `outboxd run` needs to know.
+#[derive(Clone, Debug)]
+pub struct RunSettings {
+    /// The database.
+    pub database: Conninfo,
+    /// The replication slot.
+    pub slot: String,
+    /// The publication.
+    pub publication: String,
+    /// The outbox table.
+    pub table: QualifiedName,
+    /// The name of this source of events.
+    pub source: String,
+    /// How topics are named.
+    pub topic: TopicTemplate,
+    /// What producers are made from.
+    pub producer: ProducerSettings,
+    /// The window and the pace of statuses.
+    pub limits: Limits,
+    /// The times.
+    pub times: Times,
+    /// The largest message that the server may send, in bytes.
+    pub message_bytes_max: usize,
+    /// How long the reader lets bytes gather while the stream is busy.
+    pub gather: Duration,
+}
+
+/// One line, without secrets.
+impl fmt::Display for RunSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self.database.hosts().iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "database {} on {} as {}, slot {}, publication {}, table {} -> brokers {}, topic {}, source {}; window {} and {} \
+             events, a status every {}",
+            self.database.dbname(),
+            hosts.join(", "),
+            self.database.user(),
+            self.slot,
+            self.publication,
+            self.table,
+            self.producer.brokers,
+            self.topic,
+            self.source,
+            bytesize::ByteSize::b(self.limits.window_bytes as u64).display().iec(),
+            self.limits.window_events,
+            humantime::format_duration(self.limits.status_interval),
+        )
+    }
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// An event that waits this long for its acknowledgement is a stall.
+    pub publish_stall: Duration,
+    /// After a signal, until everything received is published and confirmed.
+    pub drain_limit: Duration,
+    /// While the server shuts down, until the connection is closed.
+    pub shutdown_grace: Duration,
+    /// Without a word from the server, until nothing more is published.
+    pub silence: Duration,
+    /// Without a word from the server, until the connection is given up.
+    pub receive_timeout: Duration,
+    /// At the start, until a database that cannot be reached ends the process.
+    pub start_limit: Duration,
+    /// At the first event for a topic that does not exist, until the relay halts.
+    pub topic_wait: Duration,
+    /// Between two looks at the topics in use.
+    pub topic_refresh: Duration,
+}
+
+/// Mistakes in the settings, all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mistakes(Vec<String>);
+
+impl Mistakes {
+    /// Adds one: what it is about, and what is wrong with it.
+    pub fn add(&mut self, about: &str, what: impl fmt::Display) {
+        self.0.push(format!("{about}: {what}"));
+    }
+
+    /// The value, or `None` with the mistake noted.
+    pub fn note<T, E: fmt::Display>(&mut self, about: &str, result: Result<T, E>) -> Option<T> {
+        result.map_err(|error| self.add(about, error)).ok()
+    }
+
+    /// There are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Gathers the user's librdkafka settings: the file, the environment's lines, then the arguments, later ones winning.
+pub fn kafka_properties(
+    file: Option<(&str, std::io::Result<String>)>,
+    environment: Option<&str>,
+    arguments: &[String],
+    mistakes: &mut Mistakes,
+) -> Properties {
+    let mut properties = Properties::default();
+    let mut add_lines = |name: &str, lines: &str, mistakes: &mut Mistakes| {
+        for (line, error) in properties.add_file(lines).err().into_iter().flatten() {
+            mistakes.add(&format!("{name}, line {line}"), error);
+        }
+    };
+    match file {
+        Some((path, Ok(lines))) => add_lines(path, &lines, mistakes),
+        Some((path, Err(error))) => mistakes.add(&format!("-F {path}"), error),
+        None => {}
+    }
+    add_lines("OUTBOXD_KAFKA_PROPERTIES", environment.unwrap_or_default(), mistakes);
+    for argument in arguments {
+        let name = argument.split('=').next().unwrap_or_default();
+        mistakes.note(&format!("-X {name}"), properties.add_argument(argument));
+    }
+    properties
+}

@@ -1,0 +1,249 @@
+//! From the blocks of the stream to events in the core's window.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::core::{Arrival, Core};
+use super::halt::{Halt, Reason};
+use super::resume::{OtherHistory, TransactionId};
+use super::router::Router;
+use super::trouble::Trouble;
+use crate::failpoint::{Point, reached};
+use crate::outbox::{Event, Record, Shape};
+use crate::pgoutput::{self, Message, Relation, RelationCache, Tuple};
+use crate::postgres::{self, Block, CopyMessage, QualifiedName};
+use crate::telemetry::Metrics;
+
+/// How far a block got.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// All of it.
+    Whole,
+    /// The window is full, or a topic is not known yet; the rest waits.
+    Part,
+    /// The server has ended the stream.
+    Done,
+    /// The server has ended it with an error.
+    Lost(postgres::Error),
+    /// The server has another history.
+    OtherHistory(OtherHistory),
+}
+
+/// An event whose topic is not known yet. It stands in front of everything behind it.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) event: Event,
+    pub(super) topic: String,
+}
+
+/// What the stream has told so far about tables, and the part of it that has not been taken yet.
+pub(super) struct Intake {
+    table: QualifiedName,
+    relations: RelationCache,
+    /// For each relation, whether it is the outbox and if so what its columns are.
+    shapes: HashMap<u32, Option<Shape>>,
+    committed_at: pgoutput::PgTimestamp,
+    block: Option<Block>,
+    pending: Option<Pending>,
+    metrics: Metrics,
+}
+
+impl Intake {
+    pub(super) fn new(table: QualifiedName, metrics: Metrics) -> Self {
+        Self {
+            table,
+            relations: RelationCache::default(),
+            shapes: HashMap::new(),
+            committed_at: pgoutput::PgTimestamp::default(),
+            block: None,
+            pending: None,
+            metrics,
+        }
+    }
+
+    /// A new stream describes its relations again. A pending event stays: the server will not count it as new again.
+    pub(super) fn stream_ended(&mut self) {
+        self.relations = RelationCache::default();
+        self.shapes.clear();
+        self.block = None;
+    }
+
+    /// Part of a block waits.
+    pub(super) const fn has_block(&self) -> bool {
+        self.block.is_some()
+    }
+
+    /// The event whose topic is not known.
+    pub(super) const fn pending(&self) -> Option<&Pending> {
+        self.pending.as_ref()
+    }
+
+    /// A block has come; it is taken by [`Intake::proceed`].
+    pub(super) fn put(&mut self, block: Block, core: &mut Core<Event>) {
+        self.metrics.stream_bytes.inc_by(block.len() as u64);
+        core.note_stream_bytes(block.len(), Event::detach);
+        self.block = Some(block);
+    }
+
+    /// Takes as much of the waiting block as the window has room for. `to_boundary`: no further than the open transaction.
+    pub(super) fn proceed(
+        &mut self,
+        core: &mut Core<Event>,
+        router: &mut Router,
+        now: Duration,
+        to_boundary: bool,
+    ) -> Result<Taken, Halt> {
+        if let Some(Pending { event, .. }) = self.pending.take() {
+            self.enter(event, core, router, now)?;
+        }
+        let Some(block) = self.block.take() else { return Ok(Taken::Whole) };
+        let mut messages = block.messages();
+        loop {
+            let is_boundary = to_boundary && !core.is_in_transaction();
+            if self.pending.is_some() || !core.takes_more() || is_boundary {
+                let rest = block.rest(&messages);
+                self.block = (!rest.is_empty()).then_some(rest);
+                return Ok(if self.block.is_some() { Taken::Part } else { Taken::Whole });
+            }
+            let taken = match messages.next() {
+                None => return Ok(Taken::Whole),
+                Some(Ok(CopyMessage::XLogData { data, .. })) => self.message(data, &block, core, router, now),
+                Some(Ok(CopyMessage::Keepalive { wal_end, reply_requested, .. })) => {
+                    core.keepalive(wal_end, reply_requested).map_err(|other| Refused::Trouble(other.into()))
+                }
+                Some(Ok(CopyMessage::Done)) => return Ok(Taken::Done),
+                Some(Ok(CopyMessage::Notice(notice))) => {
+                    tracing::info!("the server says: {notice}");
+                    Ok(())
+                }
+                Some(Err(error)) if error.as_server_error().is_some() => return Ok(Taken::Lost(error)),
+                Some(Err(error)) => return Err(Halt::new(Reason::Undecodable, None, error)),
+            };
+            match taken {
+                Ok(()) => {}
+                Err(Refused::Trouble(Trouble::OtherHistory(other))) => return Ok(Taken::OtherHistory(other)),
+                Err(Refused::Trouble(Trouble::Disorder(disorder))) => {
+                    return Err(Halt::new(Reason::Undecodable, None, disorder));
+                }
+                Err(Refused::Halt(halt)) => return Err(*halt),
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        data: &[u8],
+        block: &Block,
+        core: &mut Core<Event>,
+        router: &mut Router,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        let message = pgoutput::parse(data).map_err(|error| Halt::new(Reason::Undecodable, None, error))?;
+        match message {
+            Message::Insert { relation_id, new } => self.insert(relation_id, &new, block, core, router, now)?,
+            Message::Begin { final_lsn, committed_at, xid } => {
+                self.committed_at = committed_at;
+                core.begin(TransactionId { commit: final_lsn, xid, committed_at })?;
+            }
+            Message::Commit { end_lsn, .. } => core.commit(end_lsn)?,
+            Message::Relation(body) => {
+                let relation = self.relations.apply(body);
+                self.shapes.remove(&relation.id());
+            }
+            // Rows of an outbox are only ever added; what is done to them later concerns no consumer.
+            Message::Update { .. } | Message::Delete { .. } | Message::Truncate { .. } => {}
+            Message::Origin { .. } | Message::Type { .. } | Message::Logical(_) => {}
+        }
+        Ok(())
+    }
+
+    fn insert(
+        &mut self,
+        relation_id: u32,
+        tuple: &Tuple<'_>,
+        block: &Block,
+        core: &mut Core<Event>,
+        router: &mut Router,
+        now: Duration,
+    ) -> Result<(), Refused> {
+        if !self.is_outbox(relation_id)? {
+            return Ok(());
+        }
+        let arrival = core.row()?;
+        let (Arrival::New(position) | Arrival::Unresolved(position, _)) = arrival else {
+            self.metrics.recognised.inc();
+            return Ok(());
+        };
+        let Some(Some(shape)) = self.shapes.get(&relation_id) else { return Ok(()) };
+        let event = Event::map(shape, tuple, |row| block.slice(row), position, self.committed_at)
+            .map_err(|error| Halt::new(Reason::Unmappable, Some(position), error))?;
+        if let Arrival::Unresolved(_, handle) = arrival {
+            self.metrics.recognised.inc();
+            let is_same = core.event(handle).is_none_or(|known| known.id() == event.id());
+            return if is_same { Ok(()) } else { Err(Halt::new(Reason::OtherEvent, Some(position), "").into()) };
+        }
+        self.metrics.received.inc();
+        self.enter(event, core, router, now)?;
+        Ok(())
+    }
+
+    /// Puts an event into its lane, or holds it while its topic is not known.
+    fn enter(&mut self, event: Event, core: &mut Core<Event>, router: &mut Router, now: Duration) -> Result<(), Halt> {
+        let position = event.position();
+        let unmappable = |error| Halt::new(Reason::Unmappable, Some(position), error);
+        match router.route(&event).map_err(unmappable)? {
+            Ok(destination) => {
+                // What a broker would refuse for certain is refused before it is sent: afterwards it would take its
+                // batch with it.
+                let size = Record::of(&event, 0).map_err(unmappable)?.size_min(&event);
+                if size > destination.message_bytes_max {
+                    let what = format!("{size} bytes and more, and the topic takes {}", destination.message_bytes_max);
+                    return Err(Halt::new(Reason::TooLarge, Some(position), what));
+                }
+                let bytes = event.len();
+                core.push(destination.lane, position, event, bytes, now);
+                reached(Point::AfterReceive);
+            }
+            Err(topic) => self.pending = Some(Pending { event, topic }),
+        }
+        Ok(())
+    }
+
+    /// Whether the relation is our table; if so, its shape is known from here on.
+    fn is_outbox(&mut self, relation_id: u32) -> Result<bool, Halt> {
+        if let Some(shape) = self.shapes.get(&relation_id) {
+            return Ok(shape.is_some());
+        }
+        let Some(relation) = self.relations.get(relation_id) else {
+            return Err(Halt::new(Reason::Undecodable, None, "a row of a relation that was not described"));
+        };
+        let shape = if is_table(relation, &self.table) {
+            Some(Shape::of(relation).map_err(|error| Halt::new(Reason::Shape, None, error))?)
+        } else {
+            None
+        };
+        Ok(self.shapes.entry(relation_id).or_insert(shape).is_some())
+    }
+}
+
+fn is_table(relation: &Relation, table: &QualifiedName) -> bool {
+    relation.namespace() == table.schema() && relation.name() == table.name()
+}
+
+/// Why a message was not taken.
+enum Refused {
+    Trouble(Trouble),
+    Halt(Box<Halt>),
+}
+
+impl<T: Into<Trouble>> From<T> for Refused {
+    fn from(trouble: T) -> Self {
+        Self::Trouble(trouble.into())
+    }
+}
+
+impl From<Halt> for Refused {
+    fn from(halt: Halt) -> Self {
+        Self::Halt(Box::new(halt))
+    }
+}

@@ -1,0 +1,314 @@
+//! The producer's life: it sends what the core gives out, and ends and begins again after a failure.
+//!
+//! A generation ends at the first bad report, since later events of a partition could land behind the refused one. Then
+//! nothing more is sent, what is not on its way is taken back, the reports of what is on its way are awaited for at most
+//! the request timeout, and a new producer sends everything unresolved again.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rdkafka::types::RDKafkaErrorCode;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::backoff::Backoff;
+use super::core::{Core, SendOutcome};
+use super::failure::{Verdict, on_refusal};
+use super::halt::{Halt, Reason};
+use super::lane::{Handle, LaneId};
+use super::router::Router;
+use crate::failpoint::{Point, reached};
+use crate::kafka::class::Class;
+use crate::kafka::delivery::{Deliveries, Generation, Outcome, Report};
+use crate::kafka::producer::{Producer, ProducerSettings, Sent};
+use crate::kafka::topics::Sizes;
+use crate::outbox::{Event, Record, Source};
+use crate::telemetry::Metrics;
+
+/// What the producer is doing.
+enum Phase {
+    /// It sends.
+    Running,
+    /// It is to be replaced once the reports are in, or at the given time.
+    Ending { until: Option<Instant> },
+    /// The old producer is being destroyed.
+    Retiring(JoinHandle<()>),
+    /// The next one is made at the given time.
+    Waiting { until: Instant },
+}
+
+/// The sending side.
+pub(super) struct Publisher {
+    settings: ProducerSettings,
+    source: Source,
+    deliveries: Deliveries,
+    producer: Option<Producer>,
+    generation: Generation,
+    sizes: Sizes,
+    phase: Phase,
+    /// The server has been silent: nothing may be sent until it speaks again.
+    is_fenced: bool,
+    backoff: Backoff,
+    /// Generations in a row that ended with a refusal in this partition and without an acknowledgement there.
+    attempts: HashMap<LaneId, u32>,
+    reports: Vec<Report>,
+    metrics: Metrics,
+}
+
+impl Publisher {
+    pub(super) fn new(settings: ProducerSettings, source: Source, metrics: Metrics) -> Result<Self, Halt> {
+        let mut publisher = Self {
+            settings,
+            source,
+            deliveries: Deliveries::default(),
+            producer: None,
+            generation: Generation::default(),
+            sizes: Sizes::default(),
+            phase: Phase::Running,
+            is_fenced: false,
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+            attempts: HashMap::new(),
+            reports: Vec::new(),
+            metrics,
+        };
+        publisher.create()?;
+        Ok(publisher)
+    }
+
+    fn create(&mut self) -> Result<(), Halt> {
+        self.generation = self.generation.next();
+        let created = Producer::create(&self.settings, self.sizes, self.generation, &self.deliveries);
+        self.producer = Some(created.map_err(|error| Halt::new(Reason::Settings, None, error))?);
+        self.phase = Phase::Running;
+        Ok(())
+    }
+
+    /// Waits until there are reports, or a phase is over. Cancel-safe.
+    pub(super) async fn wait(&mut self) {
+        let deadline = match &mut self.phase {
+            Phase::Running => None,
+            Phase::Ending { until } => *until,
+            Phase::Waiting { until } if !self.is_fenced => Some(*until),
+            Phase::Waiting { .. } => None,
+            Phase::Retiring(retired) => {
+                tokio::select! {
+                    biased;
+                    () = self.deliveries.wait() => {}
+                    _ = retired => self.phase = Phase::Waiting { until: Instant::now() + self.pause() },
+                }
+                return;
+            }
+        };
+        let over = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.deliveries.wait() => {}
+            () = over => {}
+        }
+    }
+
+    /// Before the next producer: a moment, longer after each failure without progress.
+    fn pause(&mut self) -> Duration {
+        self.backoff.next(fastrand::f64())
+    }
+
+    /// Hands over what may be sent.
+    pub(super) fn send(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
+        let (Phase::Running, Some(producer)) = (&self.phase, &self.producer) else { return Ok(()) };
+        if self.is_fenced {
+            return Ok(());
+        }
+        let now_ms = unix_ms();
+        let mut refused = None;
+        let mut is_broken = false;
+        core.send_ready(now, |handle, event| {
+            let sent = match (router.target(handle.lane()), Record::of(event, now_ms)) {
+                (Some(target), Ok(record)) => producer.send(target, &record, event, &self.source, handle.to_tag()),
+                // Both were checked when the event came.
+                _ => Sent::Refused(RDKafkaErrorCode::InvalidRecord),
+            };
+            match sent {
+                Sent::Queued => {
+                    is_broken |= reached(Point::AfterProduce);
+                    SendOutcome::Queued
+                }
+                Sent::QueueFull => SendOutcome::Full,
+                Sent::Refused(code) => {
+                    refused = Some((handle, code));
+                    SendOutcome::Refused
+                }
+            }
+        });
+        if is_broken {
+            self.fatal(RDKafkaErrorCode::Fatal);
+        }
+        match refused {
+            Some((handle, code)) => self.refused(handle, code, core.is_front(handle), core, router),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the reports that have come and moves on to the next phase where one is over.
+    pub(super) fn proceed(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
+        let mut reports = std::mem::take(&mut self.reports);
+        self.deliveries.take(&mut reports);
+        for report in &reports {
+            if report.generation == self.generation {
+                self.report(report.outcome, core, router, now)?;
+            }
+        }
+        self.reports = reports;
+        match &self.phase {
+            Phase::Ending { until }
+                if core.outstanding() == 0 || until.is_some_and(|until| Instant::now() >= until) =>
+            {
+                self.phase = match self.producer.take() {
+                    Some(producer) => Phase::Retiring(tokio::spawn(producer.retire())),
+                    None => Phase::Waiting { until: Instant::now() },
+                };
+            }
+            Phase::Waiting { until } if Instant::now() >= *until && !self.is_fenced => {
+                core.restart_generation();
+                self.create()?;
+                tracing::info!(
+                    generation = self.generation.0,
+                    events = core.unresolved_events(),
+                    "a new producer sends again"
+                );
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, outcome: Outcome, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
+        match outcome {
+            Outcome::Acknowledged(tag) => {
+                let handle = Handle::from_tag(tag);
+                if core.acknowledge(handle, now) {
+                    self.metrics.published.inc();
+                    self.backoff.reset();
+                    if !self.attempts.is_empty() {
+                        self.attempts.remove(&handle.lane());
+                    }
+                    reached(Point::AfterAck);
+                }
+                Ok(())
+            }
+            Outcome::Refused(tag, code) => {
+                let handle = Handle::from_tag(tag);
+                match core.give_back(handle) {
+                    Some(is_alone) => self.refused(handle, code, is_alone, core, router),
+                    None => Ok(()),
+                }
+            }
+            Outcome::Fatal(code) => {
+                self.fatal(code);
+                Ok(())
+            }
+        }
+    }
+
+    fn refused(
+        &mut self,
+        handle: Handle,
+        code: RDKafkaErrorCode,
+        is_alone: bool,
+        core: &mut Core<Event>,
+        router: &Router,
+    ) -> Result<(), Halt> {
+        let attempts = self.attempts.get(&handle.lane()).copied().unwrap_or_default();
+        let topic = router.target(handle.lane()).map_or("", |(topic, _)| topic);
+        match on_refusal(Class::of(code), is_alone, attempts) {
+            Verdict::Ignore => Ok(()),
+            Verdict::Rewind { isolate } => {
+                if isolate {
+                    core.isolate(handle);
+                }
+                if self.end(true) {
+                    *self.attempts.entry(handle.lane()).or_default() += 1;
+                    tracing::warn!(topic, %code, "an event was not accepted; everything unresolved is sent again, in order");
+                }
+                Ok(())
+            }
+            Verdict::Halt => {
+                let position = core.event(handle).map(Event::position);
+                Err(Halt::new(Reason::Refused, position, format!("topic {topic} refuses it: {code}")))
+            }
+        }
+    }
+
+    fn fatal(&mut self, code: RDKafkaErrorCode) {
+        if self.end(true) {
+            tracing::warn!(%code, "the producer failed; everything unresolved is sent again, in order");
+        }
+    }
+
+    /// Ends the generation. With `purge` at once, and what is not on its way is taken back; else after all reports.
+    /// False where it is ending already.
+    fn end(&mut self, purge: bool) -> bool {
+        let is_graceful = matches!(self.phase, Phase::Ending { until: None });
+        if !matches!(self.phase, Phase::Running) && !(purge && is_graceful) {
+            return false;
+        }
+        if purge {
+            self.metrics.rewinds.inc();
+            if let Some(producer) = &self.producer {
+                producer.purge_queue();
+            }
+        }
+        self.phase = Phase::Ending { until: purge.then(|| Instant::now() + self.settings.request_timeout) };
+        true
+    }
+
+    /// No word from the server for too long: whoever took the slot over may be publishing by now, so nothing more is sent,
+    /// and what is under way is taken back. False where it is so already.
+    pub(super) fn fence(&mut self, is_under_way: bool) -> bool {
+        if self.is_fenced {
+            return false;
+        }
+        self.is_fenced = true;
+        if is_under_way {
+            self.end(true);
+        }
+        true
+    }
+
+    /// The server has spoken, and the slot is ours.
+    pub(super) const fn unfence(&mut self) {
+        self.is_fenced = false;
+    }
+
+    /// Ends the last producer.
+    pub(super) async fn close(&mut self) {
+        if let Some(producer) = self.producer.take() {
+            producer.retire().await;
+        }
+    }
+
+    /// The limits of the topics in use. When a batch or a record of the present producer does not fit them, a new producer
+    /// follows it once all its reports are in: nothing is repeated.
+    pub(super) fn adapt(&mut self, sizes: Sizes) {
+        if !self.sizes.serves(sizes) {
+            self.sizes = sizes;
+            if self.end(false) {
+                tracing::info!(
+                    batch = sizes.smallest,
+                    record = sizes.largest,
+                    "the topics' size limits need a new producer"
+                );
+            }
+        }
+    }
+}
+
+/// The Unix time in milliseconds.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

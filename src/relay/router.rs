@@ -1,0 +1,111 @@
+//! Which topic and partition an event goes to, and which of the core's lanes that is.
+
+use std::collections::HashMap;
+
+use super::core::Core;
+use super::lane::LaneId;
+use super::trouble::Disorder;
+use crate::kafka::partition::partition_of;
+use crate::kafka::topics::{Directory, Topic};
+use crate::outbox::{Event, MappingError, TopicTemplate};
+
+/// A topic in use.
+#[derive(Debug)]
+struct Route {
+    name: String,
+    topic: Topic,
+    /// One for each partition, by number.
+    lanes: Vec<LaneId>,
+}
+
+/// Where an event goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) lane: LaneId,
+    /// The topic's `max.message.bytes`.
+    pub(super) message_bytes_max: usize,
+}
+
+/// A topic was created again with fewer partitions, so some of what is in the window has no partition any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shrunk {
+    pub(super) topic: String,
+    pub(super) before: usize,
+    pub(super) now: u32,
+}
+
+/// The topics in use, and what the template makes of an event.
+#[derive(Debug)]
+pub(super) struct Router {
+    template: TopicTemplate,
+    routes: Vec<Route>,
+    by_name: HashMap<String, usize>,
+    /// Topic and partition of each lane.
+    of_lane: HashMap<LaneId, (usize, i32)>,
+    name: String,
+}
+
+impl Router {
+    pub(super) fn new(template: TopicTemplate) -> Self {
+        Self { template, routes: Vec::new(), by_name: HashMap::new(), of_lane: HashMap::new(), name: String::new() }
+    }
+
+    /// The event's place; an error with the topic's name where that topic is not known yet.
+    pub(super) fn route(&mut self, event: &Event) -> Result<Result<Destination, String>, MappingError> {
+        self.template.render(event, &mut self.name)?;
+        let Some(route) = self.by_name.get(&self.name).and_then(|index| self.routes.get(*index)) else {
+            return Ok(Err(self.name.clone()));
+        };
+        // An event without a key still goes the same way each time that it is sent.
+        let key = event.aggregate_id().unwrap_or(event.id());
+        let partition = partition_of(key, route.topic.partitions) as usize;
+        match route.lanes.get(partition) {
+            Some(lane) => Ok(Ok(Destination { lane: *lane, message_bytes_max: route.topic.message_bytes_max })),
+            None => Ok(Err(self.name.clone())),
+        }
+    }
+
+    /// Topic and partition of a lane.
+    pub(super) fn target(&self, lane: LaneId) -> Option<(&str, i32)> {
+        let (route, partition) = self.of_lane.get(&lane)?;
+        Some((self.routes.get(*route)?.name.as_str(), *partition))
+    }
+
+    /// Takes over what is newly known: more partitions, other limits.
+    pub(super) fn refresh<E>(&mut self, directory: &Directory, core: &mut Core<E>) -> Result<Option<Shrunk>, Disorder> {
+        for index in 0..self.routes.len() {
+            let Some(route) = self.routes.get_mut(index) else { continue };
+            let Some(topic) = directory.get(&route.name) else { continue };
+            route.topic = topic;
+            let before = route.lanes.len();
+            if (topic.partitions as usize) < before {
+                return Ok(Some(Shrunk { topic: route.name.clone(), before, now: topic.partitions }));
+            }
+            self.extend(index, topic, core)?;
+        }
+        Ok(None)
+    }
+
+    /// Adds a topic that has become known. False while it is not.
+    pub(super) fn add<E>(&mut self, name: &str, directory: &Directory, core: &mut Core<E>) -> Result<bool, Disorder> {
+        let Some(topic) = directory.get(name) else { return Ok(false) };
+        if !self.by_name.contains_key(name) {
+            let index = self.routes.len();
+            self.routes.push(Route { name: name.to_owned(), topic, lanes: Vec::new() });
+            self.by_name.insert(name.to_owned(), index);
+            self.extend(index, topic, core)?;
+        }
+        Ok(true)
+    }
+
+    /// One lane for each partition.
+    fn extend<E>(&mut self, index: usize, topic: Topic, core: &mut Core<E>) -> Result<(), Disorder> {
+        let Some(route) = self.routes.get_mut(index) else { return Ok(()) };
+        for partition in (0..).take(topic.partitions as usize).skip(route.lanes.len()) {
+            let lane = core.add_lane()?;
+            route.lanes.push(lane);
+            self.of_lane.insert(lane, (index, partition));
+        }
+        Ok(())
+    }
+}
