@@ -1,4 +1,66 @@
-//! outboxd tails a PostgreSQL write-ahead log and publishes committed outbox rows to Kafka.
+//! outboxd tails a PostgreSQL write-ahead log through a logical replication slot (`pgoutput`), turns every committed insert
+//! into an outbox table into an event, publishes it to Kafka keyed by its aggregate, and tells PostgreSQL "this log is no
+//! longer needed" only after the broker has acknowledged it. It never polls the table and never writes to it.
+//!
+//! # The contract
+//!
+//! 1. Every insert that is committed while slot and publication cover the (logged) outbox table is acknowledged by Kafka, or
+//!    the relay stops and says at which LSN and why.
+//! 2. Nothing that was rolled back (transaction, savepoint, prepared transaction) is ever published. After an asynchronous
+//!    failover PostgreSQL itself may forget a commit that was already published.
+//! 3. For one key, first deliveries follow commit order, then order inside the transaction. A repeat is always a rewind to a
+//!    position that had not been confirmed.
+//! 4. An LSN is confirmed only when every event up to it is acknowledged (`acks=all`, idempotent producer).
+//! 5. A crash of the relay repeats at most the window (events received and not yet covered by a status that was sent) plus
+//!    the open transaction. When server and relay crash together, also what was confirmed since the server last wrote its
+//!    slot to disk. Each record carries source, event id, commit LSN and ordinal, so a consumer can drop repeats.
+//! 6. Memory is at most two windows (ours and librdkafka's), one row of the largest allowed size and small caches, whatever
+//!    the size of a transaction or of the backlog.
+//! 7. No event is dropped silently: one that cannot be published halts the relay.
+//!
+//! When these conflict with anything else: no loss, then order per key, then bounded memory, then fewer repeats, then
+//! latency, then throughput, then convenience.
+//!
+//! # The way of an event
+//!
+//! ```text
+//!  PostgreSQL walsender
+//!      | XLogData, keepalive                                                  confirm(end LSN)
+//!      v                                                                           ^
+//!  postgres::stream -> pgoutput -> outbox (map, route) -> kafka::producer   relay::core (ack frontier)
+//!      bytes            messages     Event -> Record           | delivery reports ->|
+//! ```
+//!
+//! `relay` owns every arrow: it is the only module that knows the others. Pure, without I/O, clock or log, are
+//! `postgres::wire`, [`pgoutput`], [`outbox`], `relay::core`, `relay::resume` and `relay::failure`.
+//!
+//! # The map
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `cli` | one file a command |
+//! | [`config`] | typed settings; all mistakes reported together; secrets |
+//! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
+//! | `kafka` | producer, delivery reports, topics, error classes |
+//! | [`outbox`] | event, shape of the table, topic, record |
+//! | [`pgoutput`] | the plugin's messages; relations as they change |
+//! | [`postgres`] | positions, connection strings, the replication connection, slots, publications, migrations |
+//! | `telemetry` | log, and the registry of metrics |
+//! | `failpoint` | where tests break the relay |
+//!
+//! Imports point one way: cli -> relay -> kafka, outbox -> pgoutput -> postgres, config, telemetry.
+//!
+//! # Where this differs from the plan that it began with
+//!
+//! - **No queue of transactions.** Every unresolved event carries the end of the last transaction before its own; the ack
+//!   frontier is the lowest of these (`relay::core`). State is bounded by what is unresolved.
+//! - **An event leaves the window only when all before it in its partition are acknowledged.** If an event is refused while
+//!   a later one of its partition lands, both are sent again, in order.
+//! - **Streaming always begins at the slot's own position**, never at one from memory, and after a reconnect nothing is
+//!   confirmed before the last known transaction has come again with the same LSN, transaction id and commit time
+//!   (`relay::resume`). System identifier and timeline alone do not tell a restored copy of a data folder from the original.
+//! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
+//!   topic's, so one small topic does not refuse another's large events.
 
 #[cfg(feature = "relay")]
 pub mod cli;

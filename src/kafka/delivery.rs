@@ -127,6 +127,10 @@ impl ClientContext for Reporter {
 
 /// librdkafka's log lines, by its level. It never logs what a record contains.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    // That this setting is experimental is known, and it is only a belt.
+    if facility == "CONFWARN" && message.contains("enable.gapless.guarantee") {
+        return;
+    }
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
             tracing::warn!(target: "librdkafka", facility, "{message}");

@@ -13,6 +13,8 @@ pub mod position;
 pub mod record;
 pub mod shape;
 pub mod template;
+#[cfg(test)]
+mod tests;
 
 pub use event::{Event, MappingError};
 pub use position::{Ordinal, Position};
