@@ -95,7 +95,7 @@ pub use active::reached;
 
 /// The point is reached; nothing happens.
 #[cfg(not(feature = "failpoints"))]
-#[must_use]
+#[allow(clippy::must_use_candidate)]
 pub const fn reached(_: Point) -> bool {
     false
 }

@@ -4,6 +4,8 @@ use clap::{Parser, Subcommand};
 
 pub mod exit;
 pub mod run;
+pub mod setup;
+pub mod target;
 
 use exit::Failed;
 
@@ -21,7 +23,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Relay: read the slot, publish to Kafka, confirm. Needs a slot, a publication and a table, and never runs DDL.
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
+    /// Create what `run` needs, where it is missing: the table, then the publication, then the slot.
+    Setup(setup::SetupArgs),
+    /// Remove the slot and the publication. The table and its rows stay.
+    Drop(setup::SetupArgs),
 }
 
 impl Cli {
@@ -32,7 +38,9 @@ impl Cli {
     pub async fn run(self) -> Result<(), Failed> {
         crate::telemetry::init_log(self.log_format);
         match self.command {
-            Command::Run(args) => run::run(args).await,
+            Command::Run(args) => run::run(*args).await,
+            Command::Setup(args) => setup::run(args).await,
+            Command::Drop(args) => setup::drop(args).await,
         }
     }
 }

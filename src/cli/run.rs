@@ -6,9 +6,9 @@ use bytesize::ByteSize;
 use clap::Args;
 
 use super::exit::{Class, Failed};
+use super::target::TargetArgs;
 use crate::config::run::{Mistakes, RunSettings, Times, kafka_properties};
 use crate::kafka::producer::ProducerSettings;
-use crate::postgres::conninfo::{Conninfo, Process, password_in_text};
 use crate::relay::Relay;
 use crate::relay::limits::Limits;
 use crate::telemetry::Metrics;
@@ -19,18 +19,8 @@ const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
 /// The arguments. Each can be given as an environment variable; a flag wins.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The database, as libpq takes it: postgresql://user@host/db or "host=... dbname=...". No password on the command line.
-    #[arg(long, env = "OUTBOXD_DATABASE_URL", hide_env_values = true, default_value = "")]
-    database_url: String,
-    /// The logical replication slot (plugin pgoutput).
-    #[arg(long, env = "OUTBOXD_SLOT", default_value = "outboxd")]
-    slot: String,
-    /// The publication that covers the table.
-    #[arg(long, env = "OUTBOXD_PUBLICATION", default_value = "outboxd")]
-    publication: String,
-    /// The outbox table.
-    #[arg(long, env = "OUTBOXD_TABLE", default_value = "outboxd.outbox")]
-    table: String,
+    #[command(flatten)]
+    target: TargetArgs,
     /// The name of this source in the header outboxd_source [default: the database's name].
     #[arg(long, env = "OUTBOXD_SOURCE")]
     source: Option<String>,
@@ -104,26 +94,20 @@ pub async fn run(args: RunArgs) -> Result<(), Failed> {
 impl RunArgs {
     fn settings(&self) -> Result<RunSettings, Mistakes> {
         let mut mistakes = Mistakes::default();
-        let database = self.database(&mut mistakes);
-        let table = mistakes.note("--table", self.table.parse());
+        let target = self.target.check(&mut mistakes);
         let topic = mistakes.note("--topic", self.topic.parse());
         let gather = duration("--gather", &self.gather, &mut mistakes);
         let limits = self.limits(&mut mistakes);
         let times = self.times(&mut mistakes);
         let producer = self.producer(limits, &mut mistakes);
         let message_bytes_max = bytes("--max-message-bytes", &self.max_message_bytes, 1024, &mut mistakes);
-        for (flag, name) in [("--slot", &self.slot), ("--publication", &self.publication)] {
-            if name.is_empty() {
-                mistakes.add(flag, "a name is needed");
-            }
-        }
-        match (database, table, topic) {
-            (Some(database), Some(table), Some(topic)) if mistakes.is_empty() => Ok(RunSettings {
-                source: self.source.clone().unwrap_or_else(|| database.dbname().to_owned()),
-                slot: self.slot.clone(),
-                publication: self.publication.clone(),
-                database,
-                table,
+        match (target, topic) {
+            (Some(target), Some(topic)) if mistakes.is_empty() => Ok(RunSettings {
+                source: self.source.clone().unwrap_or_else(|| target.database.dbname().to_owned()),
+                slot: target.slot,
+                publication: target.publication,
+                database: target.database,
+                table: target.table,
                 topic,
                 producer,
                 limits,
@@ -133,18 +117,6 @@ impl RunArgs {
             }),
             _ => Err(mistakes),
         }
-    }
-
-    fn database(&self, mistakes: &mut Mistakes) -> Option<Conninfo> {
-        let in_argv = std::env::var_os("OUTBOXD_DATABASE_URL").is_none_or(|value| value != *self.database_url);
-        if in_argv && password_in_text(&self.database_url) {
-            mistakes.add(
-                "--database-url",
-                "has a password, and a command line is visible to every user of the machine; put it into \
-                 OUTBOXD_DATABASE_URL, PGPASSWORD or a password file",
-            );
-        }
-        mistakes.note("--database-url", Conninfo::parse(&self.database_url, &Process))
     }
 
     fn limits(&self, mistakes: &mut Mistakes) -> Limits {

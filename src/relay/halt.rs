@@ -92,11 +92,8 @@ impl Halt {
 
 impl fmt::Display for Halt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.position {
-            Some(at) => {
-                write!(f, "the event at commit LSN {}, row {} of its transaction: ", at.commit(), at.ordinal().get())?;
-            }
-            None => {}
+        if let Some(at) = self.position {
+            write!(f, "the event at commit LSN {}, row {} of its transaction: ", at.commit(), at.ordinal().get())?;
         }
         match (self.reason, self.what.as_str()) {
             (Reason::OtherEvent, _) => {

@@ -252,8 +252,13 @@ impl Publisher {
     /// Ends the generation. With `purge` at once, and what is not on its way is taken back; else after all reports.
     /// False where it is ending already.
     fn end(&mut self, purge: bool) -> bool {
-        let is_graceful = matches!(self.phase, Phase::Ending { until: None });
-        if !matches!(self.phase, Phase::Running) && !(purge && is_graceful) {
+        let may_end = match self.phase {
+            Phase::Running => true,
+            // A graceful end becomes a hasty one.
+            Phase::Ending { until: None } => purge,
+            _ => false,
+        };
+        if !may_end {
             return false;
         }
         if purge {

@@ -1,0 +1,7 @@
+//! Settings of the program.
+
+#[cfg(feature = "relay")]
+pub mod run;
+pub mod secret;
+
+pub use secret::Secret;

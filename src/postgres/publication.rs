@@ -1,0 +1,64 @@
+//! Publications, over ordinary SQL.
+
+use tokio_postgres::Client;
+
+use super::error::Result;
+use super::name::QualifiedName;
+use super::wire::quote::identifier;
+
+/// Columns of our own table that no consumer reads: leaving them out spares the server work (and needs 15 or later).
+const UNPUBLISHED: [&str; 3] = ["seq", "txid", "created_at"];
+
+/// A publication as the catalogue shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// It publishes inserts.
+    pub inserts: bool,
+    /// It covers the table that was asked about.
+    pub covers: bool,
+}
+
+/// Looks the publication up, and whether it covers the table; `None` where there is none.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn inspect(client: &Client, name: &str, table: &QualifiedName) -> Result<Option<Publication>> {
+    let query = "select p.pubinsert, exists (select from pg_catalog.pg_publication_tables t where t.pubname = p.pubname \
+                 and t.schemaname = $2 and t.tablename = $3) from pg_catalog.pg_publication p where p.pubname = $1";
+    let row = client.query_opt(query, &[&name, &table.schema(), &table.name()]).await?;
+    row.map(|row| Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)? })).transpose()
+}
+
+/// The columns of a table in their order, without those that nobody reads.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn published_columns(client: &Client, table: &QualifiedName) -> Result<Vec<String>> {
+    let query = "select a.attname::text from pg_catalog.pg_attribute a join pg_catalog.pg_class c on c.oid = a.attrelid \
+                 join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+                 where n.nspname = $1 and c.relname = $2 and a.attnum > 0 and not a.attisdropped order by a.attnum";
+    let rows = client.query(query, &[&table.schema(), &table.name()]).await?;
+    let names: std::result::Result<Vec<String>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+    Ok(names?.into_iter().filter(|name| !UNPUBLISHED.contains(&name.as_str())).collect())
+}
+
+/// The statement that creates a publication of one table: inserts only, a partitioned table under its own name, and from 15
+/// on only the given columns.
+#[must_use]
+pub fn create_statement(name: &str, table: &QualifiedName, columns: &[String], server_version_num: u32) -> String {
+    let columns = match server_version_num {
+        ..150_000 => String::new(),
+        _ => format!(" ({})", columns.iter().map(|column| identifier(column)).collect::<Vec<_>>().join(", ")),
+    };
+    format!(
+        "CREATE PUBLICATION {} FOR TABLE {}{columns} WITH (publish = 'insert', publish_via_partition_root = true)",
+        identifier(name),
+        table.quoted(),
+    )
+}
+
+/// The statement that drops a publication.
+#[must_use]
+pub fn drop_statement(name: &str) -> String {
+    format!("DROP PUBLICATION IF EXISTS {}", identifier(name))
+}
