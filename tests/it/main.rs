@@ -1,2 +1,5 @@
 //! The integration tests: one binary, real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
+
+mod harness;
+mod servers;
