@@ -123,6 +123,9 @@ impl Relay {
             if self.is_over() {
                 return self.finish().await;
             }
+            if self.stopping_until.is_some_and(|until| Instant::now() >= until) {
+                self.let_server_stop().await;
+            }
             if let Err(halt) = self.welcome().await {
                 self.halt(halt);
             }
@@ -220,7 +223,8 @@ impl Relay {
     async fn wait(&mut self) {
         let read = self.wants_to_read();
         let status_at = self.started_at + self.core.status_deadline();
-        let deadline = if self.link.is_up() { self.tick_at.min(status_at) } else { self.tick_at };
+        let mut deadline = if self.link.is_up() { self.tick_at.min(status_at) } else { self.tick_at };
+        deadline = self.stopping_until.map_or(deadline, |until| until.min(deadline));
         tokio::select! {
             biased;
             () = self.signals.next() => self.signalled(),
@@ -347,6 +351,20 @@ impl Relay {
         self.intake.stream_ended();
         self.core.stream_ended();
         self.link.retry();
+    }
+
+    /// A server in fast shutdown waits until everything that it sent is confirmed. What is not acknowledged by now comes again
+    /// after its restart, unless its report comes before that.
+    async fn let_server_stop(&mut self) {
+        let status = self.status(self.started_at.elapsed());
+        if let Err(error) = self.link.finish(status, FINISH_LIMIT / 2).await {
+            tracing::debug!(%error, "the server did not answer the end of the stream");
+        }
+        tracing::info!(
+            events = self.core.unresolved_events(),
+            "the connection is closed so that the server can shut down"
+        );
+        self.disconnected();
     }
 
     fn heard(&mut self, word: Word) {

@@ -186,8 +186,13 @@ async fn the_walsender_is_terminated() {
         for _ in 0..5 {
             let seen = scenario.ledger.lock().unwrap().seen().len();
             scenario.seen(seen + 300).await;
-            let query = "select count(pg_terminate_backend(active_pid)) from pg_replication_slots where slot_name = $1";
-            assert_eq!(sql.query_one(query, &[&scenario.slot]).await.unwrap().get::<_, i64>(0), 1);
+            let query =
+                "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active";
+            until("the walsender to be terminated", Duration::from_secs(30), || async {
+                let row = sql.query_opt(query, &[&scenario.slot]).await.unwrap();
+                if row.is_some_and(|row| row.get(0)) { Ok(()) } else { Err("the slot is not in use") }
+            })
+            .await;
         }
         writer.finish().await;
         scenario.settle().await;
