@@ -6,12 +6,13 @@ source "$(dirname "$0")/env.sh"
 mkdir -p "$packages"
 chmod 755 "$OUTBOXD_TEST_HOME" "$packages"
 
-# Moves a finished folder to its name, so that an interrupted run leaves nothing half made, and points the plain name to it.
+# publish FOLDER NAME PLAIN_NAME: moves a finished folder to its name, so that an interrupted run leaves nothing half made, points the
+# plain name to it and removes what that meant before.
 publish() {
     chmod -R a+rX "$1"
-    rm -rf "${packages:?}/$2"
     mv "$1" "$packages/$2"
     ln -sfn "$2" "$packages/$3"
+    find "$packages" -mindepth 1 -maxdepth 1 -type d \( -name "$3[.-]*" -o -name "unpack.*" \) ! -name "$2" -exec rm -rf {} +
 }
 
 postgres() {
@@ -38,8 +39,9 @@ kafka() {
     if [ -d "$packages/$name" ]; then ln -sfn "$name" "$packages/kafka" && return; fi
     echo "Kafka $kafka_version from Maven packages"
     unpacked=$(mktemp -d "$packages/unpack.XXXXXX")
-    mvn -q -B -Dstyle.color=never -f "$servers/kafka/pom.xml" -Dkafka.version="$kafka_version" dependency:copy-dependencies \
-        -DincludeScope=runtime -DoutputDirectory="$unpacked/libs" </dev/null
+    # Its colours are of no use, and it prints them even when it is quiet.
+    mvn -q -B -f "$servers/kafka/pom.xml" -Dkafka.version="$kafka_version" dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$unpacked/libs" </dev/null |& sed $'s/\e\\[[0-9;]*m//g'
     echo "A Java runtime with the modules that Kafka needs"
     jlink --strip-debug --no-man-pages --no-header-files --output "$unpacked/jre" --add-modules \
         java.desktop,java.logging,java.management,java.naming,java.security.jgss,java.security.sasl,java.sql,java.xml,jdk.management,jdk.unsupported

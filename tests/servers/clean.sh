@@ -7,19 +7,21 @@ source "$(dirname "$0")/env.sh"
 run=$OUTBOXD_TEST_HOME/run
 label=outboxd.test.session
 
+containers() { docker ps --all --quiet --filter label=org.testcontainers.managed-by --filter "label=$label=$1" 2>/dev/null; }
+
 clean() {
     local folder=$run/$1 process
-    docker ps --all --quiet --filter label=org.testcontainers.managed-by --filter "label=$label=$1" 2>/dev/null |
-        xargs --no-run-if-empty docker rm --force --volumes >/dev/null
-    [ -d "$folder" ] || return 0
     for _ in $(seq 50); do
+        # Another process may be about to remove the same; only the outcome counts.
+        containers "$1" | xargs --no-run-if-empty docker rm --force --volumes >/dev/null 2>&1
         for process in /proc/[0-9]*; do
-            case "$(readlink "$process/cwd" 2>/dev/null)" in "$folder"/*) kill -KILL "${process#/proc/}" ;; esac
+            case "$(readlink "$process/cwd" 2>/dev/null)" in "$folder"/*) kill -KILL "${process#/proc/}" 2>/dev/null ;; esac
         done
         # Fails while a dying server still writes.
-        if rm -rf "$folder" 2>/dev/null; then return 0; fi
+        if rm -rf "$folder" 2>/dev/null && [ -z "$(containers "$1")" ]; then return; fi
         sleep 0.1
     done
+    echo "Could not remove all that test session $1 left: see $folder and docker ps" >&2
 }
 
 if [ "${1:-}" = --after-input ]; then

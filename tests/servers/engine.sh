@@ -9,10 +9,14 @@ answers() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
 start() {
     answers && return
+    if [ -S /var/run/docker.sock ] && [ ! -w /var/run/docker.sock ]; then
+        echo "There is a container engine, but not for $(id -un): see the group of /var/run/docker.sock." >&2
+        return 1
+    fi
     mkdir -p "$engine"
     if [ -f "$engine/pid" ] && ! running; then as_root rm -f "$engine/pid"; fi
     as_root setsid dockerd --data-root "$engine/data" --exec-root /run/outboxd-tests-engine --pidfile "$engine/pid" \
-        --group "$(id -g)" >"$engine/log" 2>&1 </dev/null 9>&- &
+        --group "$(id -g)" >"$engine/log" 2>&1 </dev/null &
     for _ in $(seq 100); do
         if answers; then return; fi
         sleep 0.1

@@ -94,3 +94,5 @@ for version in "$@"; do
 done
 ours=$(recipe "$servers"/{images,binaries}.sh "$kafka_version" "$servers"/kafka/*)
 ensure "apache/kafka:$kafka_version" "$ours" kafka "$ours"
+# What these names meant before.
+docker image prune --force --filter "label=$label" >/dev/null

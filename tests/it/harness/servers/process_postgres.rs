@@ -52,7 +52,9 @@ impl ProcessPostgres {
         File::create(&signal).unwrap();
         give_away(&signal);
         let primary = self.conninfo("postgres");
-        let settings: Vec<_> = settings.iter().copied().chain([("primary_conninfo", primary.as_str())]).collect();
+        // A standby that finds its primary dead asks again after 5 s by default, and a promotion waits for that.
+        let own = [("primary_conninfo", primary.as_str()), ("wal_retrieve_retry_interval", "100ms")];
+        let settings: Vec<_> = own.into_iter().chain(settings.iter().copied()).collect();
         let standby = Self::start_in(folder, self.version(), &settings).await;
         let sql = standby.sql("postgres").await;
         until("the standby to stream", Duration::from_secs(30), || async {
