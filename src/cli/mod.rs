@@ -11,7 +11,7 @@ use exit::Failed;
 
 /// Publishes committed outbox rows of PostgreSQL to Kafka: in order, without loss, without polling.
 #[derive(Debug, Parser)]
-#[command(name = "outboxd", version, max_term_width = 100, after_help = exit::TABLE)]
+#[command(name = "outboxd", version, max_term_width = 100, args_override_self = true, after_help = exit::TABLE)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -406,6 +406,7 @@ impl Relay {
         if let Mode::Draining { halt: Some(_), .. } = self.mode {
             return;
         }
+        tracing::info!(events = self.core.unresolved_events(), "halting: publishing and confirming what came before");
         let is_refusal = matches!(halt.reason(), Reason::Refused | Reason::Settings);
         let limit = if is_refusal { Duration::ZERO } else { self.settings.times.drain_limit };
         self.mode = Mode::Draining { until: Instant::now() + limit, halt: Some(halt) };

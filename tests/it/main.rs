@@ -1,6 +1,10 @@
 //! The integration tests: one binary, real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod cli;
+mod content;
 mod harness;
 mod restart;
 mod servers;
+mod shorter;
+mod topics;

@@ -155,6 +155,8 @@ async fn kafka_is_paused_and_killed() {
         scenario.seen(500).await;
         kafka.pause().await;
         tokio::time::sleep(Duration::from_secs(10)).await;
+        // Two windows of 16 MiB, and the program itself.
+        assert!(relay.peak_mib() < 96, "{} MiB while the broker was paused", relay.peak_mib());
         kafka.unpause().await;
         let seen = scenario.ledger.lock().unwrap().seen().len();
         scenario.seen(seen + 500).await;

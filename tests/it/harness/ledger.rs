@@ -51,12 +51,6 @@ impl Ledger {
         self.rolled_back.extend(events.into_iter().map(|event| event.id));
     }
 
-    /// The server forgot these commits (it was restored, or its standby lacked them).
-    pub(crate) fn forget(&mut self, is_forgotten: impl Fn(&Written) -> bool) {
-        self.committed.retain(|_, event| !is_forgotten(event));
-        self.committed_seen = self.committed.keys().filter(|id| self.seen_ids.contains(*id)).count();
-    }
-
     pub(crate) fn see(&mut self, record: Seen) {
         if self.seen_ids.insert(record.id.clone()) && self.committed.contains_key(&record.id) {
             self.committed_seen += 1;
@@ -73,10 +67,6 @@ impl Ledger {
     pub(crate) fn settled(&self) -> Result<(), String> {
         let (seen, committed) = (self.committed_seen, self.committed.len());
         if seen == committed { Ok(()) } else { Err(format!("{seen} of {committed} have arrived")) }
-    }
-
-    pub(crate) fn committed(&self) -> usize {
-        self.committed.len()
     }
 
     pub(crate) fn seen(&self) -> &[Seen] {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 
 use super::servers::until;
 
@@ -48,7 +49,7 @@ impl RelayCommand {
             .unwrap();
         let log = Arc::<Mutex<Vec<String>>>::default();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        tokio::spawn({
+        let reader = tokio::spawn({
             let log = log.clone();
             async move {
                 while let Ok(Some(line)) = lines.next_line().await {
@@ -56,7 +57,7 @@ impl RelayCommand {
                 }
             }
         });
-        Relay { child, log }
+        Relay { child, log, reader }
     }
 }
 
@@ -64,6 +65,8 @@ impl RelayCommand {
 pub(crate) struct Relay {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    /// Ends with the log.
+    reader: JoinHandle<()>,
 }
 
 impl Relay {
@@ -114,7 +117,10 @@ impl Relay {
     /// Waits until it ends by itself.
     pub(crate) async fn ended(&mut self, limit: Duration) -> ExitStatus {
         match tokio::time::timeout(limit, self.child.wait()).await {
-            Ok(status) => status.unwrap(),
+            Ok(status) => {
+                (&mut self.reader).await.unwrap();
+                status.unwrap()
+            }
             Err(_) => panic!("the relay did not end within {limit:?}:\n{}", tail(&self.log)),
         }
     }

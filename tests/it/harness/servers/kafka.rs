@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::metadata::Metadata;
@@ -89,6 +91,26 @@ impl Kafka {
             metadata.topics().iter().all(|topic| topic.partitions().len() == expected) && all_led(metadata)
         })
         .await;
+    }
+
+    /// Gives a topic more partitions, and waits until clients can use them.
+    pub(crate) async fn create_partitions(&self, name: &str, partitions: i32) {
+        let expected = usize::try_from(partitions).unwrap();
+        let more = NewPartitions::new(name, expected);
+        let results = self.admin().create_partitions([&more], &AdminOptions::new()).await.unwrap();
+        assert!(results.iter().all(Result::is_ok), "topic {name}: {results:?}");
+        self.until_metadata(&format!("topic {name}"), Some(name), move |metadata| {
+            metadata.topics().iter().all(|topic| topic.partitions().len() == expected) && all_led(metadata)
+        })
+        .await;
+    }
+
+    /// Changes settings of a topic.
+    pub(crate) async fn alter_topic(&self, name: &str, config: &[(&str, &str)]) {
+        let change = AlterConfig::new(ResourceSpecifier::Topic(name));
+        let change = config.iter().fold(change, |change, (name, value)| change.set(name, value));
+        let results = self.admin().alter_configs([&change], &AdminOptions::new()).await.unwrap();
+        assert!(results.iter().all(Result::is_ok), "topic {name}: {results:?}");
     }
 
     /// Deletes a topic, and waits until the broker does not know it any more.

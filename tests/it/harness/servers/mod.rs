@@ -22,7 +22,7 @@ use tokio::sync::OnceCell;
 
 pub(crate) use kafka::Kafka;
 pub(crate) use postgres::{Postgres, StopMode};
-pub(crate) use process_postgres::ProcessPostgres;
+pub(crate) use process_postgres::{DataCopy, ProcessPostgres};
 pub(crate) use session::unique;
 pub(crate) use wait::until;
 

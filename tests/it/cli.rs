@@ -1,0 +1,236 @@
+//! The command line: setup and drop, and settings that are refused.
+
+use std::time::Duration;
+
+use crate::harness::scenario::Scenario;
+use crate::harness::servers::{Postgres, shared_postgres, until, versions};
+
+async fn outboxd(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_outboxd"));
+    let output = command.args(arguments).env_remove("OUTBOXD_DATABASE_URL").envs(environment.iter().copied()).output();
+    let output = output.await.unwrap();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_mistakes_are_reported_together_before_anything_is_opened() {
+    let arguments = [
+        "run",
+        "--database-url",
+        "postgresql://u:hunter2@h/d?sslmode=require",
+        "--table",
+        "outbox",
+        "--topic",
+        "a b",
+        "-X",
+        "acks=1",
+        "-X",
+        "sasl.password=hunter2",
+        "-X",
+        "linger.ms=x",
+        "--window-bytes",
+        "1",
+        "--silence",
+        "soon",
+    ];
+    let (code, text) = outboxd(&arguments, &[]).await;
+    assert_eq!(code, Some(64), "{text}");
+    for part in [
+        "--database-url: has a password",
+        "sslmode",
+        "--table: expected schema.table",
+        "--topic: ' '",
+        "-X acks: acks cannot be set",
+        "-X sasl.password: sasl.password is a secret",
+        "-X or -F",
+        "--window-bytes: must be at least",
+        "--silence",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_flags_have_the_exit_code_of_a_wrong_setting() {
+    assert_eq!(outboxd(&["run", "--no-such-flag"], &[]).await.0, Some(64));
+    assert_eq!(outboxd(&["--help"], &[]).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn setup_and_drop_can_be_repeated_and_a_dry_run_changes_nothing() {
+    for version in versions() {
+        let postgres = shared_postgres(version).await;
+        let database = postgres.create_database().await;
+        let scenario = Scenario::on(postgres, &database, "");
+        let sql = postgres.sql(&database).await;
+        let there = || async {
+            let query = "select (select count(*) from pg_publication) + (select count(*) from pg_replication_slots where \
+                         database = current_database()) + (select count(*) from pg_namespace where nspname = 'outboxd')";
+            sql.query_one(query, &[]).await.unwrap().get::<_, i64>(0)
+        };
+        let planned = scenario.setup(&["--dry-run"]).await;
+        for part in ["CREATE TABLE \"outboxd\".\"outbox\"", "CREATE PUBLICATION", "pg_create_logical_replication_slot"]
+        {
+            assert!(planned.contains(part), "{planned}");
+        }
+        assert_eq!(there().await, 0);
+        let done = scenario.setup(&[]).await;
+        assert_eq!(done.matches("done: ").count(), 4, "{done}");
+        assert_eq!(there().await, 3);
+        let again = scenario.setup(&["--json"]).await;
+        assert_eq!(again.matches("\"state\":\"present\"").count(), 2, "{again}");
+        assert_eq!(there().await, 3);
+
+        if version >= 15 {
+            let query = "select string_agg(a, ' ' order by a) from pg_publication_tables, unnest(attnames) a";
+            let columns: String = sql.query_one(query, &[]).await.unwrap().get(0);
+            assert_eq!(columns, "aggregate_id aggregate_type event_type headers id payload");
+        }
+        if version >= 17 {
+            let query = "select failover from pg_replication_slots where slot_name = $1";
+            assert!(sql.query_one(query, &[&scenario.slot]).await.unwrap().get::<_, bool>(0));
+        }
+        for _ in 0..2 {
+            let drop = scenario.outboxd("drop").args(["--slot", &scenario.slot]).output().await.unwrap();
+            assert!(drop.status.success(), "{}", String::from_utf8_lossy(&drop.stderr));
+            assert_eq!(there().await, 1);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_was_changed_is_refused() {
+    let postgres = shared_postgres(versions()[0]).await;
+    let scenario = Scenario::without_topic(postgres, "").await;
+    scenario.sql().await.batch_execute("update outboxd.migration set checksum = 'x' where version = 1").await.unwrap();
+    let setup = scenario.outboxd("setup").args(["--slot", &scenario.slot]).output().await.unwrap();
+    assert_eq!(setup.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&setup.stderr).contains("0001_schema"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn setup_names_the_transaction_that_the_slot_waits_for() {
+    for version in versions() {
+        let postgres = shared_postgres(version).await;
+        let database = postgres.create_database().await;
+        let scenario = Scenario::on(postgres, &database, "");
+        let old = postgres.sql(&database).await;
+        let pid: i32 = old.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+        old.batch_execute("begin; select pg_current_xact_id()").await.unwrap();
+        let mut setup = scenario.outboxd("setup");
+        setup.args(["--slot", &scenario.slot]).stdout(std::process::Stdio::piped());
+        let mut child = setup.spawn().unwrap();
+        let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(child.stdout.take().unwrap()));
+        let waits_for = format!("pid {pid} ");
+        loop {
+            let line = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await.unwrap().unwrap();
+            let line = line.expect("setup waits for the open transaction and says so");
+            if line.contains(&waits_for) {
+                break;
+            }
+        }
+        old.batch_execute("commit").await.unwrap();
+        assert!(child.wait().await.unwrap().success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_in_the_database_is_named() {
+    let postgres = shared_postgres(versions()[0]).await;
+    let scenario = Scenario::without_topic(postgres, "127.0.0.1:1").await;
+    let sql = scenario.sql().await;
+    let ended = |flag: &'static str, value: &'static str| {
+        let command = scenario.relay().flag("--start-limit", "1s").flag(flag, value);
+        async move {
+            let mut relay = command.start();
+            let status = relay.ended(Duration::from_secs(30)).await;
+            (status.code(), relay.log())
+        }
+    };
+    for (flag, value, code, text) in [
+        ("--slot", "absent", 78, "the replication slot \"absent\" does not exist"),
+        ("--publication", "absent", 78, "the publication \"absent\" does not exist"),
+        ("--table", "public.absent", 78, "does not cover the table public.absent"),
+    ] {
+        let (status, log) = ended(flag, value).await;
+        assert_eq!(status, Some(code), "{log}");
+        assert!(log.contains(text), "{text:?} is missing in:\n{log}");
+    }
+    sql.batch_execute("select pg_create_logical_replication_slot(current_database() || '_t', 'test_decoding')")
+        .await
+        .unwrap();
+    let mut other = scenario.relay().flag("--slot", &format!("{}_t", scenario.database)).start();
+    assert_eq!(other.ended(Duration::from_secs(30)).await.code(), Some(78));
+    assert!(other.log().contains("test_decoding instead of pgoutput"), "{}", other.log());
+
+    for (from, to, code, text) in [
+        ("password=outboxd-tests", "password=wrong", 77, "password authentication failed"),
+        (format!("port={}", postgres.port()).as_str(), "port=1", 69, "refused"),
+        (format!("dbname={}", scenario.database).as_str(), "dbname=absent", 78, "database \"absent\" does not exist"),
+    ] {
+        let mut command = scenario.relay().flag("--start-limit", "1s");
+        command.database_url = command.database_url.replace(from, to);
+        let mut relay = command.start();
+        let status = relay.ended(Duration::from_secs(30)).await;
+        assert_eq!(status.code(), Some(code), "{}", relay.log());
+        assert!(relay.log().contains(text), "{text:?} is missing in:\n{}", relay.log());
+        assert!(!relay.log().contains("password=wrong"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_is_in_use_is_waited_for() {
+    let postgres = shared_postgres(versions()[0]).await;
+    let scenario = Scenario::without_topic(postgres, "127.0.0.1:1").await;
+    let first = scenario.start().await;
+    let mut second = scenario.relay().start();
+    second.logged("is active for PID").await;
+    let drop = scenario.outboxd("drop").args(["--slot", &scenario.slot]).output().await.unwrap();
+    assert_eq!(drop.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&drop.stderr).contains("is in use by the server process"));
+    assert!(first.terminate().await.success());
+    second.ready().await;
+    assert!(second.terminate().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_log_in_works() {
+    let postgres = Postgres::start(versions()[0], &[]).await;
+    let scenario = Scenario::without_topic(&postgres, "127.0.0.1:1").await;
+    let sql = scenario.sql().await;
+    // SCRAM is what all other tests use over TCP.
+    sql.batch_execute(
+        "set password_encryption = 'md5'; create role by_md5 superuser replication login password 'secret'",
+    )
+    .await
+    .unwrap();
+    let file: String = sql.query_one("show hba_file", &[]).await.unwrap().get(0);
+    let hba = "host all by_md5 all md5\nhost all by_password all password\nhost all by_trust all trust\n\
+               local all all trust\nhost all all all scram-sha-256\n";
+    sql.batch_execute("create role by_password superuser replication login password 'secret'").await.unwrap();
+    sql.batch_execute("create role by_trust superuser replication login").await.unwrap();
+    // COPY TO PROGRAM writes where the server's file is, in a container too.
+    let lines = hba.trim_end().split('\n').map(|line| format!("('{line}')")).collect::<Vec<_>>().join(", ");
+    sql.batch_execute(&format!("copy (values {lines}) to '{file}'")).await.unwrap();
+    sql.batch_execute("select pg_reload_conf()").await.unwrap();
+    for (user, password) in [("by_md5", "secret"), ("by_password", "secret"), ("by_trust", "")] {
+        let mut command = scenario.relay();
+        command.database_url = format!(
+            "host=127.0.0.1 port={} user={user} password='{password}' dbname={}",
+            postgres.port(),
+            scenario.database
+        );
+        until("the new rules", Duration::from_secs(10), || async {
+            let config = &command.database_url;
+            tokio_postgres::connect(config, tokio_postgres::NoTls).await.map(drop).map_err(|error| format!("{error:?}"))
+        })
+        .await;
+        let mut relay = command.start();
+        relay.ready().await;
+        assert!(relay.terminate().await.success(), "{user}");
+    }
+}
