@@ -69,8 +69,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers every metric under its name; a server of `/metrics` encodes the registry.
-    pub fn register(&self, registry: &mut Registry) {
+    /// New metrics, and the registry that they are in.
+    #[must_use]
+    pub fn registered() -> (Self, Registry) {
+        let (metrics, mut registry) = (Self::default(), Registry::default());
+        metrics.register(&mut registry);
+        (metrics, registry)
+    }
+
+    /// Every metric under its name; a server of `/metrics` encodes the registry.
+    fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("outboxd");
         let totals: [(&str, &str, &Total); 6] = [
             ("events_received", "Events that came from the database for the first time", &self.received),
@@ -115,8 +123,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_encoded_under_its_name() {
-        let (metrics, mut registry, mut text) = (Metrics::default(), Registry::default(), String::new());
-        metrics.register(&mut registry);
+        let ((metrics, registry), mut text) = (Metrics::registered(), String::new());
         metrics.published.inc_by(7);
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains("outboxd_events_published_total 7"), "{text}");

@@ -86,7 +86,8 @@ pub struct RunArgs {
 /// All mistakes in the settings together, or what halted the relay.
 pub async fn run(args: RunArgs) -> Result<(), Failed> {
     let settings = args.settings().map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
-    let relay = Relay::new(settings, Metrics::default())?;
+    let (metrics, _registry) = Metrics::registered();
+    let relay = Relay::new(settings, metrics)?;
     relay.run().await?;
     Ok(())
 }

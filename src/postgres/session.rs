@@ -10,7 +10,14 @@ pub(crate) const FIXED_SETTINGS: [(&str, &str); 4] =
 
 /// Settings of the sessions for ordinary SQL: a row that a policy hides must be an error and not a gap, and no name may
 /// resolve to somebody else's object.
-pub(crate) const FIXED_SQL_SETTINGS: [(&str, &str); 2] = [("row_security", "off"), ("search_path", "")];
+pub(crate) const FIXED_SQL_SETTINGS: [(&str, &str); 5] = [
+    ("row_security", "off"),
+    ("search_path", ""),
+    // Creating a slot waits for other transactions, and the session that watches the slot is mostly idle.
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_session_timeout", "0"),
+];
 
 /// Which of several servers will do: libpq's `target_session_attrs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

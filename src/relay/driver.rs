@@ -423,7 +423,7 @@ impl Relay {
         if let Err(error) = self.link.finish(status, FINISH_LIMIT).await {
             tracing::warn!("the last status may not have arrived: {error}");
         }
-        let unresolved_events = self.core.unresolved_events();
+        let unresolved_events = self.core.unresolved_events() + usize::from(self.intake.pending().is_some());
         let summary = Summary { confirmed: self.core.confirmed(), unresolved_events };
         if unresolved_events > 0 {
             tracing::warn!(events = unresolved_events, "stopped without an acknowledgement for events that come again");

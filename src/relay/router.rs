@@ -40,14 +40,14 @@ pub(super) struct Router {
     template: TopicTemplate,
     routes: Vec<Route>,
     by_name: HashMap<String, usize>,
-    /// Topic and partition of each lane.
-    of_lane: HashMap<LaneId, (usize, i32)>,
+    /// Topic and partition of each lane, by its index.
+    of_lane: Vec<(usize, i32)>,
     name: String,
 }
 
 impl Router {
     pub(super) fn new(template: TopicTemplate) -> Self {
-        Self { template, routes: Vec::new(), by_name: HashMap::new(), of_lane: HashMap::new(), name: String::new() }
+        Self { template, routes: Vec::new(), by_name: HashMap::new(), of_lane: Vec::new(), name: String::new() }
     }
 
     /// The event's place; an error with the topic's name where that topic is not known yet.
@@ -67,7 +67,7 @@ impl Router {
 
     /// Topic and partition of a lane.
     pub(super) fn target(&self, lane: LaneId) -> Option<(&str, i32)> {
-        let (route, partition) = self.of_lane.get(&lane)?;
+        let (route, partition) = self.of_lane.get(lane.index())?;
         Some((self.routes.get(*route)?.name.as_str(), *partition))
     }
 
@@ -102,9 +102,9 @@ impl Router {
     fn extend<E>(&mut self, index: usize, topic: Topic, core: &mut Core<E>) -> Result<(), Disorder> {
         let Some(route) = self.routes.get_mut(index) else { return Ok(()) };
         for partition in (0..).take(topic.partitions as usize).skip(route.lanes.len()) {
-            let lane = core.add_lane()?;
-            route.lanes.push(lane);
-            self.of_lane.insert(lane, (index, partition));
+            // The router alone adds lanes, so their indexes are those of this list.
+            route.lanes.push(core.add_lane()?);
+            self.of_lane.push((index, partition));
         }
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::harness::scenario::Scenario;
-use crate::harness::servers::{Postgres, shared_postgres, until, versions};
+use crate::harness::servers::{Postgres, ProcessPostgres, shared_kafka, shared_postgres, until, versions};
+use crate::harness::writer::Plan;
 
 async fn outboxd(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_outboxd"));
@@ -167,6 +168,19 @@ async fn what_is_missing_in_the_database_is_named() {
     assert_eq!(other.ended(Duration::from_secs(30)).await.code(), Some(78));
     assert!(other.log().contains("test_decoding instead of pgoutput"), "{}", other.log());
 
+    // A publication that was made after the slot is never seen by it.
+    let late = format!("{}_late", scenario.database);
+    sql.batch_execute(&format!("select pg_create_logical_replication_slot('{late}', 'pgoutput')")).await.unwrap();
+    sql.batch_execute("create publication late for table outboxd.outbox with (publish = 'insert')").await.unwrap();
+    let mut relay = scenario.relay().flag("--slot", &late).flag("--publication", "late").start();
+    relay.ready().await;
+    sql.batch_execute("alter publication late rename to later").await.unwrap();
+    sql.batch_execute("insert into outboxd.outbox (id, aggregate_type, aggregate_id, event_type, payload) values (gen_random_uuid(), 't', 'k', 'e', '1')").await.unwrap();
+    if postgres.version() < 18 {
+        assert_eq!(relay.ended(Duration::from_secs(30)).await.code(), Some(78), "{}", relay.log());
+        assert!(relay.log().contains("publication \"late\" does not exist"), "{}", relay.log());
+    }
+
     for (from, to, code, text) in [
         ("password=outboxd-tests", "password=wrong", 77, "password authentication failed"),
         (format!("port={}", postgres.port()).as_str(), "port=1", 69, "refused"),
@@ -233,4 +247,27 @@ async fn every_way_to_log_in_works() {
         relay.ready().await;
         assert!(relay.terminate().await.success(), "{user}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_beyond_the_limit_is_named_and_the_socket_works_too() {
+    let postgres = ProcessPostgres::start(versions()[0], &[]).await;
+    let kafka = shared_kafka().await;
+    let scenario = Scenario::new(&postgres, kafka).await;
+    let _consumer = scenario.consume();
+    let mut command = scenario.relay().flag("--max-message-bytes", "100KiB");
+    command.database_url = postgres.socket_conninfo(&scenario.database);
+    let mut relay = command.start();
+    relay.ready().await;
+    let plan =
+        Plan { events: Some(1), connections: 1, rows_per_transaction: 1, rolled_back_of_ten: 0, ..Plan::default() };
+    scenario.write(&Plan { payload_bytes: 200_000, ..plan }).done().await;
+    assert_eq!(relay.ended(Duration::from_secs(30)).await.code(), Some(65), "{}", relay.log());
+    assert!(relay.log().contains("raise it with --max-message-bytes"), "{}", relay.log());
+
+    let mut relay = command.flag("--max-message-bytes", "1MiB").start();
+    relay.ready().await;
+    scenario.settle().await;
+    assert!(relay.terminate().await.success());
+    scenario.judge().assert_clean("a row beyond the limit", 0);
 }

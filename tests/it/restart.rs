@@ -280,3 +280,65 @@ async fn a_transaction_larger_than_the_window_passes() {
         scenario.judge().assert_clean(&format!("PostgreSQL {version}, 5,000 rows through a window of 100"), 0);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_server_stops_the_publishing_and_nothing_is_lost() {
+    for version in versions() {
+        let (postgres, kafka) = (Postgres::start(version, &[]).await, Kafka::start().await);
+        let scenario = Scenario::new(&postgres, &kafka).await;
+        let _consumer = scenario.consume();
+        let mut relay = scenario.relay().flag("--silence", "2s").flag("--publish-stall", "1s").start();
+        let writer = scenario.write(&Plan::default());
+        scenario.seen(500).await;
+        kafka.pause().await;
+        relay.logged("stalled: the oldest event").await;
+        postgres.pause().await;
+        relay.logged("nothing is published until it speaks again").await;
+        kafka.unpause().await;
+        postgres.unpause().await;
+        relay.logged("a new producer sends again").await;
+        relay.logged("no longer stalled").await;
+        let seen = scenario.ledger.lock().unwrap().seen().len();
+        scenario.seen(seen + 500).await;
+        writer.finish().await;
+        scenario.settle().await;
+        assert!(relay.terminate().await.success());
+        scenario.judge().assert_clean(&format!("PostgreSQL {version}, silent for 2 s"), bound(1, 20_000, ROWS));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_within_its_limit_and_a_second_signal_at_once() {
+    let kafka = Kafka::start().await;
+    let scenario = Scenario::new(shared_postgres(versions()[0]).await, &kafka).await;
+    let _consumer = scenario.consume();
+    let writer = scenario.write(&Plan::default());
+    for (limit, second_signal) in [("1s", false), ("1h", true)] {
+        let mut relay = scenario.relay().flag("--drain-limit", limit).start();
+        let committed = writer.committed();
+        until("events that were committed since the start", Duration::from_secs(30), || async {
+            let arrived = scenario.ledger.lock().unwrap().arrived();
+            if arrived > committed { Ok(()) } else { Err(format!("{arrived} of {committed} have arrived")) }
+        })
+        .await;
+        kafka.pause().await;
+        let committed = writer.committed();
+        until("events without an acknowledgement", Duration::from_secs(30), || async {
+            if writer.committed() > committed + 100 { Ok(()) } else { Err("too few yet") }
+        })
+        .await;
+        relay.signal(rustix::process::Signal::TERM);
+        relay.logged("stopping: ").await;
+        if second_signal {
+            relay.signal(rustix::process::Signal::INT);
+        }
+        assert!(relay.ended(Duration::from_secs(10)).await.success());
+        assert!(relay.log().contains("stopped without an acknowledgement"), "{}", relay.log());
+        kafka.unpause().await;
+    }
+    writer.finish().await;
+    let relay = scenario.start().await;
+    scenario.settle().await;
+    assert!(relay.terminate().await.success());
+    scenario.judge().assert_clean("2 stops with a paused broker", bound(2, 20_000, ROWS));
+}

@@ -63,10 +63,15 @@ impl Ledger {
         self.committed_seen == self.committed.len()
     }
 
-    /// The same, with the numbers where it is not so.
+    /// Whether that is so, with the numbers where it is not.
     pub(crate) fn settled(&self) -> Result<(), String> {
         let (seen, committed) = (self.committed_seen, self.committed.len());
         if seen == committed { Ok(()) } else { Err(format!("{seen} of {committed} have arrived")) }
+    }
+
+    /// How many committed events have arrived.
+    pub(crate) fn arrived(&self) -> usize {
+        self.committed_seen
     }
 
     pub(crate) fn seen(&self) -> &[Seen] {

@@ -116,6 +116,16 @@ impl Postgres {
         self.machine.kill().await;
     }
 
+    /// Freezes all processes of the server: connections stay open, and nothing is answered.
+    pub(crate) async fn pause(&self) {
+        self.machine.pause().await;
+    }
+
+    /// Lets a paused server go on.
+    pub(crate) async fn unpause(&self) {
+        self.machine.unpause().await;
+    }
+
     /// Starts the stopped or killed server on the same port and data, and waits until it answers.
     pub(crate) async fn start_again(&self) {
         self.machine.start().await;
