@@ -11,6 +11,11 @@
 //! bounded by the unresolved events, however much is acknowledged behind a slow partition, and a keepalive is an empty
 //! transaction for free.
 
+mod confirm;
+mod send;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -20,6 +25,8 @@ use super::resume::{OtherHistory, Resend, TransactionId};
 use super::trouble::{Disorder, Trouble};
 use crate::outbox::{Ordinal, Position};
 use crate::postgres::{EndLsn, Lsn};
+
+pub use send::SendOutcome;
 
 /// A point between transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,17 +56,6 @@ struct OpenTransaction {
     events: u64,
 }
 
-/// How a send ended, as the core needs to know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOutcome {
-    /// The producer has it.
-    Queued,
-    /// The producer takes no more for now.
-    Full,
-    /// The producer refused it; the generation is to end.
-    Refused,
-}
-
 /// The relay's state. `E` is the event; the core never looks into it.
 #[derive(Debug)]
 pub struct Core<E> {
@@ -75,6 +71,8 @@ pub struct Core<E> {
     last_position: Option<Position>,
     /// The end of what has come in whole.
     received: Mark,
+    /// The same without keepalives: the end of the last whole transaction, or where the stream first began.
+    whole: EndLsn,
     /// What the last status covered.
     confirmed: Mark,
     unresolved_events: usize,
@@ -104,6 +102,7 @@ impl<E> Core<E> {
             resend: None,
             last_position: None,
             received: Mark::default(),
+            whole: EndLsn::ZERO,
             confirmed: Mark::default(),
             unresolved_events: 0,
             unresolved_bytes: 0,
@@ -128,10 +127,11 @@ impl<E> Core<E> {
         Ok(id)
     }
 
-    // ---- the stream ----------------------------------------------------------------------------------------------
-
     /// The stream begins (again) at what the slot has confirmed. What is known stays known: the server sends from
     /// `confirmed` on, and what comes again is recognised.
+    ///
+    /// What keepalives told is forgotten: the proof reaches as far as the last transaction, and a server that lost the end of
+    /// its log may commit something new before the position that an earlier keepalive had.
     pub fn resume(&mut self, confirmed: EndLsn) {
         self.open = None;
         self.status_requested = false;
@@ -141,10 +141,12 @@ impl<E> Core<E> {
             Some(witness) if confirmed.lsn() <= witness.commit => Some(Resend::new(witness, confirmed, self.known())),
             _ => None,
         };
-        if self.resend.is_none() {
-            self.received.end = self.received.end.max(confirmed);
-            self.confirmed.end = self.confirmed.end.max(confirmed);
+        if self.witness.is_none() {
+            // Nothing is known that could be proved.
+            self.whole = confirmed;
         }
+        self.received.end = self.whole.max(confirmed);
+        self.confirmed.end = self.confirmed.end.min(self.received.end).max(confirmed);
     }
 
     fn known(&self) -> impl Iterator<Item = (Position, Handle)> {
@@ -163,6 +165,7 @@ impl<E> Core<E> {
         self.witness = None;
         self.resend = None;
         self.last_position = None;
+        self.whole = EndLsn::ZERO;
         self.received.end = EndLsn::ZERO;
         self.confirmed = self.received;
     }
@@ -199,7 +202,8 @@ impl<E> Core<E> {
         open.next = ordinal.next();
         open.events += 1;
         let position = Position::new(open.commit, ordinal);
-        if self.last_position.is_none_or(|last| position > last) {
+        // Before the proof nothing is new: a server with another history will send it again from its slot.
+        if !self.awaits_proof() && self.last_position.is_none_or(|last| position > last) {
             self.last_position = Some(position);
             return Ok(Arrival::New(position));
         }
@@ -228,16 +232,23 @@ impl<E> Core<E> {
     /// Outside of a transaction.
     pub fn commit(&mut self, end: EndLsn) -> Result<(), Disorder> {
         let open = self.open.take().ok_or(Disorder::Transaction("COMMIT outside of a transaction"))?;
+        if self.awaits_proof() {
+            return Ok(());
+        }
         if end > self.received.end {
             self.received = Mark { end, events: self.received.events + open.events };
+            self.whole = end;
             self.is_moved = true;
         }
-        if self.resend.as_ref().is_some_and(|resend| resend.is_proven())
-            && self.last_position.is_none_or(|last| open.commit >= last.commit())
-        {
+        if self.last_position.is_none_or(|last| open.commit >= last.commit()) {
             self.resend = None;
         }
         Ok(())
+    }
+
+    /// Until the witness comes again, the server may have another history, and nothing that it sends counts.
+    fn awaits_proof(&self) -> bool {
+        self.resend.as_ref().is_some_and(|resend| !resend.is_proven())
     }
 
     /// The server has read up to `wal_end` and has nothing more for us: an empty transaction, unless one is open.
@@ -270,191 +281,19 @@ impl<E> Core<E> {
     }
 
     /// The window has room for more of the stream.
+    ///
+    /// What has to be confirmed first does not count before the proof of the history: nothing can be confirmed until the
+    /// witness has come, and what comes until then is known.
     #[must_use]
     pub fn takes_more(&self) -> bool {
         self.unresolved_bytes < self.limits.window_bytes
             && self.unresolved_events < self.limits.window_events
-            && self.uncovered_events() < self.limits.window_events as u64
+            && (self.awaits_proof() || self.uncovered_events() < self.limits.window_events as u64)
     }
 
     /// A transaction has begun and not ended.
     #[must_use]
     pub const fn is_in_transaction(&self) -> bool {
         self.open.is_some()
-    }
-
-    // ---- the producer --------------------------------------------------------------------------------------------
-
-    /// Hands over what may be sent now, lane by lane, until `send` says that no more is taken.
-    pub fn send_ready(&mut self, now: Duration, mut send: impl FnMut(Handle, &E) -> SendOutcome) {
-        while let Some(id) = self.ready.pop_front() {
-            let Some(lane) = self.lanes.get_mut(id.index()) else { continue };
-            while let Some((number, entry)) = lane.next_to_send(now, self.limits.cold_after) {
-                match send(Handle::new(id, number), &entry.event) {
-                    SendOutcome::Queued => {
-                        lane.mark_sent();
-                        self.outstanding += 1;
-                    }
-                    SendOutcome::Full | SendOutcome::Refused => {
-                        self.ready.push_front(id);
-                        return;
-                    }
-                }
-            }
-            if let Some(is_ready) = self.is_ready.get_mut(id.index()) {
-                *is_ready = false;
-            }
-        }
-    }
-
-    /// The broker has an event. False for a report that concerns nothing outstanding.
-    pub fn acknowledge(&mut self, handle: Handle, now: Duration) -> bool {
-        let Some(lane) = self.lanes.get_mut(handle.lane().index()) else { return false };
-        let (mut events, mut bytes) = (0, 0);
-        let is_known = lane.acknowledge(handle.number(), now, |entry| {
-            events += 1;
-            bytes += entry.bytes;
-        });
-        if lane.has_waiting() {
-            self.make_ready(handle.lane());
-        }
-        self.outstanding -= usize::from(is_known);
-        self.unresolved_events -= events;
-        self.unresolved_bytes -= bytes;
-        self.acknowledged_bytes += bytes;
-        self.is_moved |= events > 0;
-        is_known
-    }
-
-    /// An event came back undelivered. Returns whether nothing else of its partition was with the producer, so that the
-    /// refusal concerns it alone; `None` for a report that concerns nothing outstanding.
-    pub fn give_back(&mut self, handle: Handle) -> Option<bool> {
-        let lane = self.lanes.get_mut(handle.lane().index())?;
-        let is_alone = lane.is_alone(handle.number());
-        lane.give_back(handle.number()).then(|| {
-            self.outstanding -= 1;
-            is_alone
-        })
-    }
-
-    /// The event is the first of its partition and nothing of that partition is with the producer.
-    #[must_use]
-    pub fn is_front(&self, handle: Handle) -> bool {
-        self.lanes.get(handle.lane().index()).is_some_and(|lane| lane.is_next(handle.number()))
-    }
-
-    /// From the next generation on, this event's partition gets one record at a time until what it holds has passed.
-    pub fn isolate(&mut self, handle: Handle) {
-        if let Some(lane) = self.lanes.get_mut(handle.lane().index()) {
-            lane.isolate();
-        }
-    }
-
-    /// A new producer: everything unresolved is to be sent again, each partition in order.
-    pub fn restart_generation(&mut self) {
-        for index in 0..self.lanes.len() {
-            let Some((lane, id)) = self.lanes.get_mut(index).zip(LaneId::new(index)) else { continue };
-            self.outstanding -= lane.restart();
-            if lane.has_waiting() {
-                self.make_ready(id);
-            }
-        }
-    }
-
-    fn make_ready(&mut self, lane: LaneId) {
-        if let Some(is_ready) = self.is_ready.get_mut(lane.index()).filter(|is_ready| !**is_ready) {
-            *is_ready = true;
-            self.ready.push_back(lane);
-        }
-    }
-
-    // ---- what is confirmed -----------------------------------------------------------------------------------------
-
-    /// Everything before this point is resolved.
-    #[must_use]
-    pub fn frontier(&self) -> Mark {
-        self.lanes.iter().filter_map(Lane::front).map(|entry| entry.floor).min().unwrap_or(self.received)
-    }
-
-    /// When a status is due, given that nothing else happens.
-    #[must_use]
-    pub fn status_deadline(&self) -> Duration {
-        let Some(at) = self.status_at else { return Duration::ZERO };
-        let pace = if self.is_moved { self.limits.status_pace } else { self.limits.status_interval };
-        at + pace.min(self.limits.status_interval)
-    }
-
-    /// Whether a status is to be sent now.
-    #[must_use]
-    pub fn status_due(&self, now: Duration) -> bool {
-        let is_quarter = self.acknowledged_bytes >= self.limits.window_bytes / 4
-            || self.uncovered_events() >= (self.limits.window_events / 2) as u64;
-        self.status_requested || now >= self.status_deadline() || self.is_moved && is_quarter
-    }
-
-    /// The status to send: what is received, and what is confirmed. It counts as sent. Never goes backwards.
-    pub fn take_status(&mut self, now: Duration) -> (Lsn, EndLsn) {
-        self.status_at = Some(now);
-        self.status_requested = false;
-        self.is_moved = false;
-        self.acknowledged_bytes = 0;
-        if let Some(resend) = &self.resend {
-            // Before the proof nothing is confirmed; after it the frontier is far ahead of what is being sent again.
-            if !resend.is_proven() {
-                return (resend.confirmed().lsn(), resend.confirmed());
-            }
-        }
-        self.confirmed = self.confirmed.max(self.frontier());
-        (self.received.end.lsn().max(self.confirmed.end.lsn()), self.confirmed.end)
-    }
-
-    // ---- what is asked about the state --------------------------------------------------------------------------------
-
-    /// The event, while it is unresolved.
-    #[must_use]
-    pub fn event(&self, handle: Handle) -> Option<&E> {
-        self.lanes.get(handle.lane().index())?.get(handle.number()).map(|entry| &entry.event)
-    }
-
-    /// The oldest unresolved event, and since when it waits.
-    #[must_use]
-    pub fn oldest(&self) -> Option<(Position, Duration)> {
-        self.lanes.iter().filter_map(Lane::front).map(|entry| (entry.position, entry.arrived)).min()
-    }
-
-    /// Events in the window.
-    #[must_use]
-    pub const fn unresolved_events(&self) -> usize {
-        self.unresolved_events
-    }
-
-    /// Bytes of the events in the window.
-    #[must_use]
-    pub const fn unresolved_bytes(&self) -> usize {
-        self.unresolved_bytes
-    }
-
-    /// Events that are with the producer and have no report.
-    #[must_use]
-    pub const fn outstanding(&self) -> usize {
-        self.outstanding
-    }
-
-    /// Events of whole transactions that the last status did not cover: what a crash repeats, beside the open transaction.
-    #[must_use]
-    pub const fn uncovered_events(&self) -> u64 {
-        self.received.events - self.confirmed.events
-    }
-
-    /// The end of what has come in whole.
-    #[must_use]
-    pub const fn received(&self) -> EndLsn {
-        self.received.end
-    }
-
-    /// What the last status confirmed.
-    #[must_use]
-    pub const fn confirmed(&self) -> EndLsn {
-        self.confirmed.end
     }
 }

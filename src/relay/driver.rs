@@ -3,19 +3,23 @@
 //! One turn takes reports, takes what the stream has brought, hands over what may be sent, and sends a status where one is
 //! due; then it waits for whatever comes first. Everything runs on one thread; librdkafka has threads of its own.
 
+mod connection;
+mod watch;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
+use watch::Awaited;
+
 use super::backoff::Backoff;
 use super::core::Core;
 use super::halt::{Halt, Reason};
-use super::intake::{Intake, Pending, Taken};
-use super::link::{Failure, Link, LinkEvent, Session, classify_lost};
+use super::intake::{Intake, Taken};
+use super::link::{Link, Session};
 use super::publisher::Publisher;
-use super::router::{Router, Shrunk};
-use super::sentinel::Word;
+use super::router::Router;
 use super::signals::Signals;
 use crate::config::run::RunSettings;
 use crate::failpoint::{Point, reached};
@@ -172,40 +176,6 @@ impl Relay {
         }
     }
 
-    /// Whether an event waits for its topic and the topic has just become known.
-    fn knows_pending_topic(&mut self) -> Result<bool, Halt> {
-        let Some(Pending { topic, .. }) = self.intake.pending() else { return Ok(false) };
-        let undecodable = |error| Halt::new(Reason::Undecodable, None, error);
-        if self.router.add(topic, &self.directory, &mut self.core).map_err(undecodable)? {
-            self.awaited = None;
-            return Ok(true);
-        }
-        match &mut self.awaited {
-            Some(awaited) if awaited.topic == *topic => {
-                awaited.check(&self.directory, self.settings.times.topic_wait)?
-            }
-            _ => {
-                self.topics.want(topic);
-                self.awaited = Some(Awaited::new(topic.clone()));
-            }
-        }
-        Ok(false)
-    }
-
-    /// Takes over what has become known of the topics.
-    fn learn_topics(&mut self) -> Result<(), Halt> {
-        self.directory = self.topics.directory();
-        self.publisher.adapt(self.directory.sizes());
-        let shrunk = self.router.refresh(&self.directory, &mut self.core);
-        match shrunk.map_err(|error| Halt::new(Reason::Undecodable, None, error))? {
-            Some(Shrunk { topic, before, now }) => {
-                let what = format!("the topic {topic} has {now} partitions; it had {before}");
-                Err(Halt::new(Reason::TopicShrunk, None, what))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Nothing is taken after a halt, nor between transactions once the relay is to end.
     fn may_take(&self) -> bool {
         match &self.mode {
@@ -240,150 +210,6 @@ impl Relay {
                     self.halt(halt);
                 }
             }
-        }
-    }
-
-    async fn linked(&mut self, event: LinkEvent) -> Result<(), Halt> {
-        match event {
-            LinkEvent::Block(block) => {
-                self.last_word = Instant::now();
-                self.intake.put(block, &mut self.core);
-                self.link.progressed();
-                Ok(())
-            }
-            LinkEvent::Connected(session) => self.connected(session).await,
-            LinkEvent::Failed(failure) => self.failed(failure),
-            LinkEvent::Lost(error) => self.lost(error),
-            LinkEvent::Word(word) => {
-                self.heard(word);
-                Ok(())
-            }
-        }
-    }
-
-    /// A server is there. It goes on with what is known only if it is the same system on the same timeline and not behind;
-    /// the proof that its history is the same then comes with the stream.
-    async fn connected(&mut self, session: Box<Session>) -> Result<(), Halt> {
-        let is_same = self.system.as_ref().is_some_and(|known| {
-            (known.system_id, known.timeline) == (session.identity.system_id, session.identity.timeline)
-        });
-        let is_behind = session.identity.flushed < self.core.received().lsn();
-        if self.is_ready && (!is_same || is_behind) {
-            if self.core.unresolved_events() > 0 || self.intake.pending().is_some() {
-                tracing::warn!(
-                    timeline = session.identity.timeline,
-                    "the server has another history; waiting until what came before is published"
-                );
-            }
-            self.newcomer = Some(session);
-            return self.welcome().await;
-        }
-        self.begin(session).await
-    }
-
-    /// A server with another history is begun with once nothing of the old one is under way.
-    async fn welcome(&mut self) -> Result<(), Halt> {
-        if self.core.unresolved_events() > 0 || self.intake.pending().is_some() {
-            return Ok(());
-        }
-        match self.newcomer.take() {
-            Some(session) => {
-                self.core.forget_history();
-                self.begin(session).await
-            }
-            None => Ok(()),
-        }
-    }
-
-    async fn begin(&mut self, session: Box<Session>) -> Result<(), Halt> {
-        let identity = session.identity.clone();
-        let confirmed = session.confirmed;
-        if let Err(failure) = self.link.start(*session).await {
-            return self.failed(failure);
-        }
-        tracing::info!(%confirmed, timeline = identity.timeline, "streaming from slot {:?}", self.settings.slot);
-        self.system = Some(identity);
-        self.core.resume(confirmed);
-        self.last_word = Instant::now();
-        self.publisher.unfence();
-        if !self.is_ready {
-            self.is_ready = true;
-            tracing::info!("ready: {}", self.settings);
-        }
-        Ok(())
-    }
-
-    fn failed(&mut self, failure: Failure) -> Result<(), Halt> {
-        let error = match failure {
-            Failure::Retry(error) => error,
-            // While it runs, a role may be about to get a new password; a slot that is gone stays gone.
-            Failure::Halt(halt) if self.is_ready && halt.reason() == Reason::Forbidden => {
-                let pause = self.link.retry();
-                tracing::error!("{halt}; trying again in {pause:.1?}");
-                return Ok(());
-            }
-            Failure::Halt(halt) => return Err(halt),
-        };
-        self.metrics.reconnects.inc();
-        if !self.is_ready && self.started_at.elapsed() >= self.settings.times.start_limit {
-            return Err(Halt::new(Reason::Unreachable, None, error));
-        }
-        let pause = self.link.retry();
-        tracing::warn!("no connection to PostgreSQL: {error}; trying again in {pause:.1?}");
-        Ok(())
-    }
-
-    /// The stream has ended. What is in the window stays there and is published.
-    fn lost(&mut self, error: postgres::Error) -> Result<(), Halt> {
-        self.disconnected();
-        match classify_lost(error, &self.settings) {
-            Failure::Retry(error) => {
-                tracing::warn!("the connection to PostgreSQL was lost: {error}");
-                Ok(())
-            }
-            Failure::Halt(halt) => Err(halt),
-        }
-    }
-
-    fn disconnected(&mut self) {
-        self.metrics.reconnects.inc();
-        self.stopping_until = None;
-        self.intake.stream_ended();
-        self.core.stream_ended();
-        self.link.retry();
-    }
-
-    /// A server in fast shutdown waits until everything that it sent is confirmed. What is not acknowledged by now comes again
-    /// after its restart, unless its report comes before that.
-    async fn let_server_stop(&mut self) {
-        let status = self.status(self.started_at.elapsed());
-        if let Err(error) = self.link.finish(status, FINISH_LIMIT / 2).await {
-            tracing::debug!(%error, "the server did not answer the end of the stream");
-        }
-        tracing::info!(
-            events = self.core.unresolved_events(),
-            "the connection is closed so that the server can shut down"
-        );
-        self.disconnected();
-    }
-
-    fn heard(&mut self, word: Word) {
-        match word {
-            Word::Nothing => {}
-            Word::Ours(at) => {
-                self.last_word = self.last_word.max(at);
-                self.stopping_until = None;
-            }
-            Word::NotOurs => {
-                tracing::warn!("slot {:?} is no longer read by this connection", self.settings.slot);
-                self.publisher.fence(self.core.unresolved_events() > 0);
-                self.disconnected();
-            }
-            Word::Stopping if self.stopping_until.is_none() => {
-                tracing::info!("the server is shutting down; publishing what has come");
-                self.stopping_until = Some(Instant::now() + self.settings.times.shutdown_grace);
-            }
-            Word::Stopping => {}
         }
     }
 
@@ -464,55 +290,6 @@ impl Relay {
         let is_quiet = self.last_word.elapsed() >= self.settings.limits.status_interval;
         Status { written, flushed, applied: flushed, clock_us: now_us(), reply_requested: is_quiet }
     }
-
-    /// The slow things: silence, a stall, a server that shuts down, a newcomer that waits, and what is measured.
-    fn tick(&mut self, now: Duration) -> Result<(), Halt> {
-        self.look_at_silence();
-        self.look_at_stall(now);
-        self.metrics.window_events.set(self.core.unresolved_events() as u64);
-        self.metrics.window_bytes.set(self.core.unresolved_bytes() as u64);
-        self.metrics.received_lsn.set(self.core.received().lsn().get());
-        Ok(())
-    }
-
-    fn look_at_silence(&mut self) {
-        let quiet = self.last_word.elapsed();
-        if quiet < self.settings.times.silence {
-            if self.link.is_up() {
-                self.publisher.unfence();
-            }
-            return;
-        }
-        if self.is_ready && self.publisher.fence(self.core.unresolved_events() > 0) {
-            tracing::warn!("no word from the server for {quiet:.1?}: nothing is published until it speaks again");
-        }
-        if self.link.is_up() && quiet >= self.settings.times.receive_timeout {
-            tracing::warn!("no word from the server for {quiet:.1?}: connecting again");
-            self.disconnected();
-        }
-    }
-
-    fn look_at_stall(&mut self, now: Duration) {
-        let oldest = self.core.oldest();
-        let age = oldest.map_or(Duration::ZERO, |(_, arrived)| now.saturating_sub(arrived));
-        let is_stalled = age >= self.settings.times.publish_stall;
-        self.metrics.oldest_seconds.set(age.as_secs());
-        self.metrics.stalled.set(u64::from(is_stalled));
-        if is_stalled != self.is_stalled {
-            self.is_stalled = is_stalled;
-            let missing: Vec<&str> = self.directory.missing().collect();
-            match (is_stalled, oldest) {
-                (true, Some((at, _))) => tracing::warn!(
-                    position = %at,
-                    events = self.core.unresolved_events(),
-                    missing_topics = ?missing,
-                    brokers = self.directory.failure().unwrap_or("answer"),
-                    "stalled: the oldest event has had no acknowledgement for {age:.0?}"
-                ),
-                _ => tracing::info!("no longer stalled"),
-            }
-        }
-    }
 }
 
 /// The server's clock counts microseconds from 2000-01-01 UTC.
@@ -521,34 +298,4 @@ fn now_us() -> i64 {
     let epoch = UNIX_EPOCH + Duration::from_secs(POSTGRES_EPOCH_S);
     let since = SystemTime::now().duration_since(epoch).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// A topic that an event waits for.
-struct Awaited {
-    topic: String,
-    /// Since when the brokers have said that it is not there.
-    missing_since: Option<Instant>,
-    is_told: bool,
-}
-
-impl Awaited {
-    const fn new(topic: String) -> Self {
-        Self { topic, missing_since: None, is_told: false }
-    }
-
-    /// Tells once that the topic is missing, and halts when that lasts. Brokers that cannot be asked are waited for.
-    fn check(&mut self, directory: &Directory, limit: Duration) -> Result<(), Halt> {
-        if !directory.is_missing(&self.topic) || directory.failure().is_some() {
-            self.missing_since = None;
-            return Ok(());
-        }
-        let since = *self.missing_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= limit {
-            return Err(Halt::new(Reason::NoTopic, None, format!("the topic {} does not exist", self.topic)));
-        }
-        if !std::mem::replace(&mut self.is_told, true) {
-            tracing::warn!(topic = self.topic, "the topic does not exist; create it within {limit:.0?}");
-        }
-        Ok(())
-    }
 }

@@ -29,6 +29,8 @@ pub mod resume;
 mod router;
 mod sentinel;
 mod signals;
+#[cfg(test)]
+mod simulation;
 pub mod trouble;
 
 pub use driver::{Relay, Summary};

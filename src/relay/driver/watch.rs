@@ -1,0 +1,126 @@
+//! The slow things: silence, a stall, and topics that are missing or change.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Relay;
+use crate::kafka::topics::Directory;
+use crate::relay::halt::{Halt, Reason};
+use crate::relay::intake::Pending;
+use crate::relay::router::Shrunk;
+
+impl Relay {
+    /// Whether an event waits for its topic and the topic has just become known.
+    pub(super) fn knows_pending_topic(&mut self) -> Result<bool, Halt> {
+        let Some(Pending { topic, .. }) = self.intake.pending() else { return Ok(false) };
+        let undecodable = |error| Halt::new(Reason::Undecodable, None, error);
+        if self.router.add(topic, &self.directory, &mut self.core).map_err(undecodable)? {
+            self.awaited = None;
+            return Ok(true);
+        }
+        match &mut self.awaited {
+            Some(awaited) if awaited.topic == *topic => {
+                awaited.check(&self.directory, self.settings.times.topic_wait)?
+            }
+            _ => {
+                self.topics.want(topic);
+                self.awaited = Some(Awaited::new(topic.clone()));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes over what has become known of the topics.
+    pub(super) fn learn_topics(&mut self) -> Result<(), Halt> {
+        self.directory = self.topics.directory();
+        self.publisher.adapt(self.directory.sizes());
+        let shrunk = self.router.refresh(&self.directory, &mut self.core);
+        match shrunk.map_err(|error| Halt::new(Reason::Undecodable, None, error))? {
+            Some(Shrunk { topic, before, now }) => {
+                let what = format!("the topic {topic} has {now} partitions; it had {before}");
+                Err(Halt::new(Reason::TopicShrunk, None, what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The slow things: silence, a stall, a server that shuts down, a newcomer that waits, and what is measured.
+    pub(super) fn tick(&mut self, now: Duration) -> Result<(), Halt> {
+        self.look_at_silence();
+        self.look_at_stall(now);
+        self.metrics.window_events.set(self.core.unresolved_events() as u64);
+        self.metrics.window_bytes.set(self.core.unresolved_bytes() as u64);
+        self.metrics.received_lsn.set(self.core.received().lsn().get());
+        Ok(())
+    }
+
+    fn look_at_silence(&mut self) {
+        let quiet = self.last_word.elapsed();
+        if quiet < self.settings.times.silence {
+            if self.link.is_up() {
+                self.publisher.unfence();
+            }
+            return;
+        }
+        if self.is_ready && self.publisher.fence(self.core.unresolved_events() > 0) {
+            tracing::warn!("no word from the server for {quiet:.1?}: nothing is published until it speaks again");
+        }
+        if self.link.is_up() && quiet >= self.settings.times.receive_timeout {
+            tracing::warn!("no word from the server for {quiet:.1?}: connecting again");
+            self.disconnected();
+        }
+    }
+
+    fn look_at_stall(&mut self, now: Duration) {
+        let oldest = self.core.oldest();
+        let age = oldest.map_or(Duration::ZERO, |(_, arrived)| now.saturating_sub(arrived));
+        let is_stalled = age >= self.settings.times.publish_stall;
+        self.metrics.oldest_seconds.set(age.as_secs());
+        self.metrics.stalled.set(u64::from(is_stalled));
+        if is_stalled != self.is_stalled {
+            self.is_stalled = is_stalled;
+            let missing: Vec<&str> = self.directory.missing().collect();
+            match (is_stalled, oldest) {
+                (true, Some((at, _))) => tracing::warn!(
+                    position = %at,
+                    events = self.core.unresolved_events(),
+                    missing_topics = ?missing,
+                    brokers = self.directory.failure().unwrap_or("answer"),
+                    "stalled: the oldest event has had no acknowledgement for {age:.0?}"
+                ),
+                _ => tracing::info!("no longer stalled"),
+            }
+        }
+    }
+}
+
+/// A topic that an event waits for.
+pub(super) struct Awaited {
+    topic: String,
+    /// Since when the brokers have said that it is not there.
+    missing_since: Option<Instant>,
+    is_told: bool,
+}
+
+impl Awaited {
+    const fn new(topic: String) -> Self {
+        Self { topic, missing_since: None, is_told: false }
+    }
+
+    /// Tells once that the topic is missing, and halts when that lasts. Brokers that cannot be asked are waited for.
+    fn check(&mut self, directory: &Directory, limit: Duration) -> Result<(), Halt> {
+        if !directory.is_missing(&self.topic) || directory.failure().is_some() {
+            self.missing_since = None;
+            return Ok(());
+        }
+        let since = *self.missing_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= limit {
+            return Err(Halt::new(Reason::NoTopic, None, format!("the topic {} does not exist", self.topic)));
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!(topic = self.topic, "the topic does not exist; create it within {limit:.0?}");
+        }
+        Ok(())
+    }
+}
