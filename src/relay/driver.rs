@@ -194,6 +194,9 @@ impl Relay {
         let read = self.wants_to_read();
         let status_at = self.started_at + self.core.status_deadline();
         let mut deadline = if self.link.is_up() { self.tick_at.min(status_at) } else { self.tick_at };
+        if let Some(send_at) = self.publisher.send_deadline(&self.core) {
+            deadline = deadline.min(self.started_at + send_at);
+        }
         deadline = self.stopping_until.map_or(deadline, |until| until.min(deadline));
         tokio::select! {
             biased;

@@ -5,7 +5,7 @@
 //! | [`driver`] | the loop that owns every part |
 //! | `link`, `sentinel` | the connection to the database, and a second one that watches over it |
 //! | `intake`, `router` | from blocks of the stream to events in their lanes |
-//! | `publisher` | the producer's life |
+//! | `publisher`, `burst` | the producer's life, and when it gets events |
 //! | [`core`] | the state machine: window, ack frontier, generations; pure |
 //! | [`lane`] | the events of one partition, from arrival to acknowledgement; pure |
 //! | [`limits`] | what bounds the core |
@@ -16,6 +16,7 @@
 //! | [`backoff`] | how long to wait before the next try; pure |
 
 pub mod backoff;
+mod burst;
 pub mod core;
 pub mod driver;
 pub mod failure;

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
+use super::burst::Burst;
 use super::core::{Core, SendOutcome};
 use super::failure::{Verdict, on_refusal};
 use super::halt::{Halt, Reason};
@@ -49,6 +50,9 @@ pub(super) struct Publisher {
     /// The server has been silent: nothing may be sent until it speaks again.
     is_fenced: bool,
     backoff: Backoff,
+    burst: Burst,
+    /// librdkafka took no more; the next report says that it does.
+    is_full: bool,
     /// Generations in a row that ended with a refusal in this partition and without an acknowledgement there.
     attempts: HashMap<LaneId, u32>,
     reports: Vec<Report>,
@@ -67,6 +71,8 @@ impl Publisher {
             phase: Phase::Running,
             is_fenced: false,
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+            burst: Burst::default(),
+            is_full: false,
             attempts: HashMap::new(),
             reports: Vec::new(),
             metrics,
@@ -120,10 +126,11 @@ impl Publisher {
     /// Hands over what may be sent.
     pub(super) fn send(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
         let (Phase::Running, Some(producer)) = (&self.phase, &self.producer) else { return Ok(()) };
-        if self.is_fenced {
+        if self.is_fenced || !self.burst.is_due(core.waiting(), now) {
             return Ok(());
         }
         let now_ms = unix_ms();
+        let (mut sent_events, mut is_full) = (0, false);
         let mut refused = None;
         let mut is_broken = false;
         core.send_ready(now, |handle, event| {
@@ -134,16 +141,24 @@ impl Publisher {
             };
             match sent {
                 Sent::Queued => {
+                    sent_events += 1;
                     is_broken |= reached(Point::AfterProduce);
                     SendOutcome::Queued
                 }
-                Sent::QueueFull => SendOutcome::Full,
+                Sent::QueueFull => {
+                    is_full = true;
+                    SendOutcome::Full
+                }
                 Sent::Refused(code) => {
                     refused = Some((handle, code));
                     SendOutcome::Refused
                 }
             }
         });
+        self.is_full = is_full;
+        if sent_events > 0 {
+            self.burst.sent(sent_events, now);
+        }
         if is_broken {
             self.fatal(RDKafkaErrorCode::Fatal);
         }
@@ -157,6 +172,7 @@ impl Publisher {
     pub(super) fn proceed(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
         let mut reports = std::mem::take(&mut self.reports);
         self.deliveries.take(&mut reports);
+        self.is_full &= reports.is_empty();
         for report in &reports {
             if report.generation == self.generation {
                 self.report(report.outcome, core, router, now)?;
@@ -184,6 +200,12 @@ impl Publisher {
             _ => {}
         }
         Ok(())
+    }
+
+    /// When events are to be handed over at the latest; `None` where none can be.
+    pub(super) fn send_deadline(&self, core: &Core<Event>) -> Option<Duration> {
+        let is_sending = matches!(self.phase, Phase::Running) && !self.is_fenced && !self.is_full;
+        (is_sending && core.has_ready()).then(|| self.burst.deadline())
     }
 
     fn report(&mut self, outcome: Outcome, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {

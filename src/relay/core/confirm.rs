@@ -76,6 +76,12 @@ impl<E> Core<E> {
         self.outstanding
     }
 
+    /// Events that are not with the producer.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.unresolved_events.saturating_sub(self.outstanding)
+    }
+
     /// Events of whole transactions that the last status did not cover: what a crash repeats, beside the open transaction.
     #[must_use]
     pub const fn uncovered_events(&self) -> u64 {

@@ -39,6 +39,12 @@ impl<E> Core<E> {
         }
     }
 
+    /// There may be something to hand over.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The broker has an event. False for a report that concerns nothing outstanding.
     pub fn acknowledge(&mut self, handle: Handle, now: Duration) -> bool {
         let Some(lane) = self.lanes.get_mut(handle.lane().index()) else { return false };
