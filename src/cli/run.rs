@@ -86,6 +86,9 @@ pub struct RunArgs {
 /// All mistakes in the settings together, or what halted the relay.
 pub async fn run(args: RunArgs) -> Result<(), Failed> {
     let settings = args.settings().map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
+    for warning in settings.database.warnings() {
+        tracing::warn!("{warning}");
+    }
     let (metrics, _registry) = Metrics::registered();
     let relay = Relay::new(settings, metrics)?;
     relay.run().await?;
