@@ -54,7 +54,7 @@ pub const HEADER_ID: &str = "id";
 pub const HEADER_EVENT_TYPE: &str = "event_type";
 /// The header that says where the event comes from.
 pub const HEADER_SOURCE: &str = "outboxd_source";
-/// The header that carries the event's [`Position`](super::Position) as text.
+/// The header that carries the event's [`Position`] as text.
 pub const HEADER_POSITION: &str = "outboxd_position";
 /// The header that carries the commit time in Unix milliseconds where the record's timestamp does not.
 pub const HEADER_COMMIT_TIME: &str = "outboxd_commit_time";

@@ -45,10 +45,13 @@ impl Sentinel {
     pub(super) fn watch(database: Conninfo, slot: String, pid: i32) -> Self {
         let (publish, word) = watch::channel(Word::Nothing);
         let task = tokio::spawn(async move {
+            let mut is_told = false;
             loop {
                 if let Err(error) = session(&database, &slot, pid, &publish).await {
                     if error.is_starting_or_stopping() {
                         publish.send_replace(Word::Stopping);
+                    } else if !error.is_terminated() && !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!("slot {slot:?} cannot be watched over a second connection: {error}");
                     }
                     tracing::debug!(%error, "the connection that watches the slot");
                     // A session that was ended by a shutdown is followed at once by the question whether it is one.

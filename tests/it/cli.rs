@@ -201,8 +201,13 @@ async fn a_slot_that_is_in_use_is_waited_for() {
     let postgres = shared_postgres(versions()[0]).await;
     let scenario = Scenario::without_topic(postgres, "127.0.0.1:1").await;
     let first = scenario.start().await;
-    let mut second = scenario.relay().start();
-    second.logged("is active for PID").await;
+    // For longer than it would wait for a server that cannot be reached.
+    let mut second = scenario.relay().flag("--start-limit", "1s").start();
+    until("several attempts", Duration::from_secs(30), || async {
+        let attempts = second.log().matches("is active for PID").count();
+        if attempts >= 5 { Ok(()) } else { Err(attempts) }
+    })
+    .await;
     let drop = scenario.outboxd("drop").args(["--slot", &scenario.slot]).output().await.unwrap();
     assert_eq!(drop.status.code(), Some(78));
     assert!(String::from_utf8_lossy(&drop.stderr).contains("is in use by the server process"));

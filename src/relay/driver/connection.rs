@@ -91,7 +91,9 @@ impl Relay {
             Failure::Halt(halt) => return Err(halt),
         };
         self.metrics.reconnects.inc();
-        if !self.is_ready && self.started_at.elapsed() >= self.settings.times.start_limit {
+        // A second relay waits for the slot as long as the first one has it.
+        let is_standing_by = error.is_slot_active();
+        if !self.is_ready && !is_standing_by && self.started_at.elapsed() >= self.settings.times.start_limit {
             return Err(Halt::new(Reason::Unreachable, None, error));
         }
         let pause = self.link.retry();
