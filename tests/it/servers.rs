@@ -1,5 +1,6 @@
 //! The servers under the tests do what the other tests rely on.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,14 @@ use crate::harness::servers::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_keeps_rows_and_slot_over_kill_and_stops() {
+async fn postgres_keeps_rows_and_slot_over_pause_kill_and_stops() {
     for version in versions() {
         rows_and_slot_stay(&Postgres::start(version, &[]).await).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn postgres_as_a_process_keeps_rows_and_slot_over_kill_and_stops() {
+async fn postgres_as_a_process_keeps_rows_and_slot_over_pause_kill_and_stops() {
     for version in versions() {
         rows_and_slot_stay(&*ProcessPostgres::start(version, &[]).await).await;
     }
@@ -36,6 +37,13 @@ async fn rows_and_slot_stay(postgres: &Postgres) {
         i64::from(postgres.version())
     );
     assert_eq!(text(&sql, "show fsync").await, "on");
+
+    postgres.pause().await;
+    let mut answer = pin!(sql.simple_query("select 1"));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut answer).await;
+    assert!(early.is_err(), "a paused server answers nothing");
+    postgres.unpause().await;
+    answer.await.unwrap();
 
     for lives in 1..=3 {
         let sql = postgres.sql(&database).await;
