@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message;
 use rdkafka::producer::{DeliveryResult, ProducerContext};
 use tokio::sync::Notify;
 
@@ -105,6 +106,9 @@ impl ProducerContext for Reporter {
     fn delivery(&self, result: &DeliveryResult<'_>, tag: usize) {
         let tag = tag as u64;
         self.report(match result {
+            // librdkafka takes "duplicate sequence" for a success and then knows no offset. A partition that was created again
+            // says it of records that it never had, so it proves nothing, and a repeat is better than a loss.
+            Ok(message) if message.offset() < 0 => Outcome::Refused(tag, RDKafkaErrorCode::DuplicateSequenceNumber),
             Ok(_) => Outcome::Acknowledged(tag),
             Err((error, _)) => Outcome::Refused(tag, error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown)),
         });

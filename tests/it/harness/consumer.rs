@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Headers, Message, OwnedMessage};
@@ -33,18 +33,14 @@ impl Consumer {
             .set("log_level", "0")
             .create()
             .unwrap();
-        let mut assignment = TopicPartitionList::new();
-        for partition in 0..partitions {
-            assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
-        }
-        consumer.assign(&assignment).unwrap();
+        let next = vec![Offset::Beginning; partitions as usize];
+        let mut reader = Reader { consumer, topic: topic.to_owned(), next, idle_since: Instant::now() };
+        reader.assign();
         let thread = std::thread::spawn({
             let (stop, records, ledger) = (stop.clone(), records.clone(), ledger.clone());
             move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // Errors pass: the broker may be away.
-                    let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) else { continue };
-                    let message = message.detach();
+                    let Some(message) = reader.next() else { continue };
                     if let Some(seen) = seen(&message) {
                         ledger.lock().unwrap().see(seen);
                     }
@@ -72,6 +68,42 @@ impl Drop for Consumer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// The consumer with the offsets that it reads next.
+struct Reader {
+    consumer: BaseConsumer,
+    topic: String,
+    next: Vec<Offset>,
+    idle_since: Instant,
+}
+
+/// After so long without a record the partitions are assigned anew: a broker that was frozen or killed can leave a fetch
+/// without an answer, which librdkafka waits for much longer than a test does.
+const ANEW: Duration = Duration::from_secs(3);
+
+impl Reader {
+    fn assign(&mut self) {
+        let mut assignment = TopicPartitionList::new();
+        for (partition, offset) in (0..).zip(&self.next) {
+            assignment.add_partition_offset(&self.topic, partition, *offset).unwrap();
+        }
+        self.consumer.assign(&assignment).unwrap();
+    }
+
+    /// The next record, if one comes soon. Errors pass: the broker may be away.
+    fn next(&mut self) -> Option<OwnedMessage> {
+        let message =
+            self.consumer.poll(Duration::from_millis(50)).and_then(Result::ok).map(|message| message.detach());
+        if let Some(message) = &message {
+            self.next[message.partition() as usize] = Offset::Offset(message.offset() + 1);
+            self.idle_since = Instant::now();
+        } else if self.idle_since.elapsed() >= ANEW {
+            self.assign();
+            self.idle_since = Instant::now();
+        }
+        message
     }
 }
 

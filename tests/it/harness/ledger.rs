@@ -66,7 +66,13 @@ impl Ledger {
     /// Whether that is so, with the numbers where it is not.
     pub(crate) fn settled(&self) -> Result<(), String> {
         let (seen, committed) = (self.committed_seen, self.committed.len());
-        if seen == committed { Ok(()) } else { Err(format!("{seen} of {committed} have arrived")) }
+        if seen == committed {
+            return Ok(());
+        }
+        // Which they are is looked up only when it can be told in a line.
+        let is_few = committed - seen <= 10;
+        let missing = self.committed.values().filter(|event| is_few && !self.seen_ids.contains(&event.id));
+        Err(format!("{seen} of {committed} have arrived; missing {:?}", missing.collect::<Vec<_>>()))
     }
 
     /// How many committed events have arrived.

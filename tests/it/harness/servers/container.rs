@@ -71,7 +71,8 @@ impl Machine for Container {
     }
 
     fn pause(&self) -> BoxFuture<'_, ()> {
-        async { self.container.pause().await.unwrap() }.boxed()
+        // The kernel cannot always freeze a busy process at once, and the engine gives up soon.
+        async { until("the container to be paused", Duration::from_secs(20), || self.container.pause()).await }.boxed()
     }
 
     fn unpause(&self) -> BoxFuture<'_, ()> {
