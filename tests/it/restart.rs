@@ -39,6 +39,7 @@ async fn killed_at_random_moments_while_50_000_events_flow() {
             relay = small(&scenario).start();
         }
         writer.done().await;
+        relay.ready().await;
         scenario.settle().await;
         assert!(relay.terminate().await.success());
         let verdict = scenario.judge();

@@ -102,8 +102,9 @@ impl Relay {
         self.child.kill().await.unwrap();
     }
 
-    /// SIGTERM, and its end.
+    /// SIGTERM, and its end. It must be ready: before that a signal ends it as any process.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
+        assert!(self.log().contains("ready: "), "the relay is not ready to be stopped:\n{}", self.log());
         self.signal(Signal::TERM);
         self.ended(Duration::from_secs(20)).await
     }
