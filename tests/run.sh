@@ -28,7 +28,7 @@ main() {
         stage "images of PostgreSQL ${versions[*]} and Kafka" tests/servers/images.sh "${versions[@]}"
     fi
     stage "build" cargo test --locked --features failpoints --no-run
-    stage "tests" cargo test --locked --features failpoints --no-fail-fast "${filter[@]}" -- "${arguments[@]}"
+    stage "tests" cargo test --locked --features failpoints --no-fail-fast "${filter[@]}" -- --show-output "${arguments[@]}"
 }
 
 options() {
