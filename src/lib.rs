@@ -59,6 +59,9 @@
 //! - **Streaming always begins at the slot's own position**, never at one from memory, and after a reconnect nothing is
 //!   confirmed before the last known transaction has come again with the same LSN, transaction id and commit time
 //!   (`relay::resume`). System identifier and timeline alone do not tell a restored copy of a data folder from the original.
+//! - **A report without an offset is no acknowledgement.** librdkafka takes "duplicate sequence" for a success, and a
+//!   partition that was created again says that of records that it never had (`kafka::delivery`).
+//! - **A producer that reports nothing while the brokers are healthy is replaced** (`relay::publisher`); it would wait for ever.
 //! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
 //!   topic's, so one small topic does not refuse another's large events.
 

@@ -10,6 +10,7 @@ use rdkafka::ClientContext;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -37,6 +38,8 @@ pub struct Directory {
     topics: HashMap<String, Topic>,
     missing: BTreeSet<String>,
     failure: Option<String>,
+    /// When the brokers last answered, with a leader for every partition in use.
+    healthy_at: Option<Instant>,
 }
 
 impl Directory {
@@ -61,6 +64,12 @@ impl Directory {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    /// When the brokers last answered and every partition in use had a leader.
+    #[must_use]
+    pub const fn healthy_at(&self) -> Option<Instant> {
+        self.healthy_at
     }
 
     /// The size limits of the topics in use.
@@ -139,6 +148,13 @@ impl Topics {
         let _ = self.wanted.send(name.to_owned());
     }
 
+    /// Asks the brokers again, soon.
+    pub fn look(&self) {
+        if let Some(name) = self.directory.borrow().topics.keys().next() {
+            self.want(name);
+        }
+    }
+
     /// What is known now.
     #[must_use]
     pub fn directory(&mut self) -> Arc<Directory> {
@@ -151,6 +167,12 @@ impl Topics {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// A topic in the list of all.
+struct Listed {
+    partitions: u32,
+    has_leaders: bool,
 }
 
 struct Watcher {
@@ -203,9 +225,12 @@ impl Watcher {
                 directory.failure = None;
                 directory.missing = in_use.iter().filter(|name| !all.contains_key(*name)).cloned().collect();
                 let present: Vec<&String> = in_use.iter().filter(|name| all.contains_key(*name)).collect();
+                if present.iter().all(|name| all.get(*name).is_some_and(|listed| listed.has_leaders)) {
+                    directory.healthy_at = Some(Instant::now());
+                }
                 let limits = self.limits(&present).await;
                 for name in present {
-                    let partitions = all.get(name).copied().unwrap_or_default();
+                    let partitions = all.get(name).map_or(0, |listed| listed.partitions);
                     let before = directory.topics.get(name).map(|topic| topic.message_bytes_max);
                     let message_bytes_max = limits.get(name).copied().or(before).unwrap_or(MESSAGE_BYTES_DEFAULT);
                     directory.topics.insert(name.clone(), Topic { partitions, message_bytes_max });
@@ -214,14 +239,15 @@ impl Watcher {
             Err(error) => directory.failure = Some(error),
         }
         self.publish.send_if_modified(|published| {
-            let is_news = **published != directory;
+            // That nothing has changed is no news.
+            let is_news = Directory { healthy_at: published.healthy_at, ..directory.clone() } != **published;
             *published = Arc::new(directory);
             is_news
         });
     }
 
     /// All topics with their partitions. A topic that is being created or deleted has none and is left out.
-    async fn partitions(&self) -> Result<BTreeMap<String, u32>, String> {
+    async fn partitions(&self) -> Result<BTreeMap<String, Listed>, String> {
         let (client, timeout) = (Arc::clone(&self.client), self.timeout);
         let ask = move || client.inner().fetch_metadata(None, timeout);
         let metadata = match tokio::task::spawn_blocking(ask).await {
@@ -229,9 +255,11 @@ impl Watcher {
             Err(error) => return Err(error.to_string()),
         };
         let topics = metadata.topics().iter().filter(|topic| topic.error().is_none() && !topic.partitions().is_empty());
-        Ok(topics
-            .map(|topic| (topic.name().to_owned(), u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX)))
-            .collect())
+        let listed = |topic: &MetadataTopic| Listed {
+            partitions: u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX),
+            has_leaders: topic.partitions().iter().all(|partition| partition.leader() >= 0),
+        };
+        Ok(topics.map(|topic| (topic.name().to_owned(), listed(topic))).collect())
     }
 
     /// `max.message.bytes` of each; left out where the broker does not tell (it may not be allowed to us).

@@ -26,6 +26,13 @@ use crate::kafka::topics::Sizes;
 use crate::outbox::{Event, Record, Source};
 use crate::telemetry::Metrics;
 
+/// How long a producer may report nothing while the brokers are healthy, at first and at most.
+const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE_MAX: Duration = Duration::from_secs(300);
+
+/// How long what the brokers said counts as what they say now.
+const FRESH: Duration = Duration::from_secs(3);
+
 /// What the producer is doing.
 enum Phase {
     /// It sends.
@@ -51,6 +58,12 @@ pub(super) struct Publisher {
     is_fenced: bool,
     backoff: Backoff,
     burst: Burst,
+    /// When the present producer last reported something, or began.
+    reported_at: Instant,
+    /// Since when the brokers have been seen healthy while it reported nothing.
+    healthy_since: Option<Instant>,
+    /// How long a producer may report nothing while the brokers are healthy; doubles until there is an acknowledgement.
+    patience: Duration,
     /// librdkafka took no more; the next report says that it does.
     is_full: bool,
     /// Generations in a row that ended with a refusal in this partition and without an acknowledgement there.
@@ -72,6 +85,9 @@ impl Publisher {
             is_fenced: false,
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
             burst: Burst::default(),
+            reported_at: Instant::now(),
+            healthy_since: None,
+            patience: PATIENCE,
             is_full: false,
             attempts: HashMap::new(),
             reports: Vec::new(),
@@ -86,6 +102,7 @@ impl Publisher {
         let created = Producer::create(&self.settings, self.sizes, self.generation, &self.deliveries);
         self.producer = Some(created.map_err(|error| Halt::new(Reason::Settings, None, error))?);
         self.phase = Phase::Running;
+        self.reported_at = Instant::now();
         Ok(())
     }
 
@@ -172,7 +189,11 @@ impl Publisher {
     pub(super) fn proceed(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
         let mut reports = std::mem::take(&mut self.reports);
         self.deliveries.take(&mut reports);
-        self.is_full &= reports.is_empty();
+        if !reports.is_empty() {
+            self.is_full = false;
+            self.reported_at = Instant::now();
+            self.healthy_since = None;
+        }
         for report in &reports {
             if report.generation == self.generation {
                 self.report(report.outcome, core, router, now)?;
@@ -215,6 +236,7 @@ impl Publisher {
                 if core.acknowledge(handle, now) {
                     self.metrics.published.inc();
                     self.backoff.reset();
+                    self.patience = PATIENCE;
                     if !self.attempts.is_empty() {
                         self.attempts.remove(&handle.lane());
                     }
@@ -262,6 +284,30 @@ impl Publisher {
                 let position = core.event(handle).map(Event::position);
                 Err(Halt::new(Reason::Refused, position, format!("topic {topic} refuses it: {code}")))
             }
+        }
+    }
+
+    /// Since when the producer has reported nothing, though it should have; `None` where it need not have.
+    pub(super) fn silent_since(&self, core: &Core<Event>) -> Option<Instant> {
+        let is_sending = matches!(self.phase, Phase::Running) && !self.is_fenced && core.outstanding() > 0;
+        is_sending.then_some(self.reported_at)
+    }
+
+    /// Replaces a producer that reports nothing for too long although the brokers have been healthy all that time; they were
+    /// last seen so at the given time. A client can lose its way: librdkafka does when a single broker, fenced for a moment,
+    /// is in no metadata.
+    pub(super) fn replace_silent(&mut self, healthy_at: Option<Instant>) {
+        if healthy_at.is_none_or(|at| at.elapsed() > FRESH) {
+            self.healthy_since = None;
+            return;
+        }
+        let since = *self.healthy_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.patience && self.end(true) {
+            self.healthy_since = None;
+            self.patience = (self.patience * 2).min(PATIENCE_MAX);
+            tracing::warn!(
+                "the producer reports nothing though the brokers answer; everything unresolved is sent again, in order"
+            );
         }
     }
 

@@ -10,6 +10,9 @@ use crate::relay::halt::{Halt, Reason};
 use crate::relay::intake::Pending;
 use crate::relay::router::Shrunk;
 
+/// After so long without a report of the producer the brokers are asked.
+const LOOK_AFTER: Duration = Duration::from_secs(4);
+
 impl Relay {
     /// Whether an event waits for its topic and the topic has just become known.
     pub(super) fn knows_pending_topic(&mut self) -> Result<bool, Halt> {
@@ -48,6 +51,7 @@ impl Relay {
     /// The slow things: silence, a stall, a server that shuts down, a newcomer that waits, and what is measured.
     pub(super) fn tick(&mut self, now: Duration) -> Result<(), Halt> {
         self.look_at_silence();
+        self.look_at_producer()?;
         self.look_at_stall(now);
         self.metrics.window_events.set(self.core.unresolved_events() as u64);
         self.metrics.window_bytes.set(self.core.unresolved_bytes() as u64);
@@ -70,6 +74,16 @@ impl Relay {
             tracing::warn!("no word from the server for {quiet:.1?}: connecting again");
             self.disconnected();
         }
+    }
+
+    /// A producer that has reported nothing for a while is held against what the brokers say.
+    fn look_at_producer(&mut self) -> Result<(), Halt> {
+        if self.publisher.silent_since(&self.core).is_some_and(|since| since.elapsed() >= LOOK_AFTER) {
+            self.topics.look();
+            self.learn_topics()?;
+            self.publisher.replace_silent(self.directory.healthy_at());
+        }
+        Ok(())
     }
 
     fn look_at_stall(&mut self, now: Duration) {

@@ -22,20 +22,8 @@ impl Consumer {
     /// Reads all partitions of the topic. Records that the writer's payload is not in are kept, and are not in the ledger.
     pub(crate) fn start(bootstrap: &str, topic: &str, partitions: i32, ledger: &Arc<Mutex<Ledger>>) -> Self {
         let (stop, records) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<OwnedMessage>>>::default());
-        let consumer: BaseConsumer = ClientConfig::new()
-            .set("bootstrap.servers", bootstrap)
-            .set("group.id", "outboxd-tests")
-            .set("enable.auto.commit", "false")
-            .set("auto.offset.reset", "earliest")
-            .set("fetch.wait.max.ms", "50")
-            .set("reconnect.backoff.max.ms", "250")
-            .set("topic.metadata.refresh.interval.ms", "1000")
-            .set("log_level", "0")
-            .create()
-            .unwrap();
         let next = vec![Offset::Beginning; partitions as usize];
-        let mut reader = Reader { consumer, topic: topic.to_owned(), next, idle_since: Instant::now() };
-        reader.assign();
+        let mut reader = Reader::new(bootstrap, topic, next);
         let thread = std::thread::spawn({
             let (stop, records, ledger) = (stop.clone(), records.clone(), ledger.clone());
             move || {
@@ -74,22 +62,35 @@ impl Drop for Consumer {
 /// The consumer with the offsets that it reads next.
 struct Reader {
     consumer: BaseConsumer,
+    bootstrap: String,
     topic: String,
     next: Vec<Offset>,
     idle_since: Instant,
 }
 
-/// After so long without a record the partitions are assigned anew: a broker that was frozen or killed can leave a fetch
-/// without an answer, which librdkafka waits for much longer than a test does.
+/// After so long without a record a new client takes over. A broker that was frozen can leave a fetch without an answer, and
+/// a single broker that was fenced for a moment is in no metadata, after which librdkafka may never look for it again.
 const ANEW: Duration = Duration::from_secs(3);
 
 impl Reader {
-    fn assign(&mut self) {
+    fn new(bootstrap: &str, topic: &str, next: Vec<Offset>) -> Self {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", bootstrap)
+            .set("group.id", "outboxd-tests")
+            .set("enable.auto.commit", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("fetch.wait.max.ms", "50")
+            .set("reconnect.backoff.max.ms", "250")
+            .set("topic.metadata.refresh.interval.ms", "1000")
+            .set("log_level", "0")
+            .create()
+            .unwrap();
         let mut assignment = TopicPartitionList::new();
-        for (partition, offset) in (0..).zip(&self.next) {
-            assignment.add_partition_offset(&self.topic, partition, *offset).unwrap();
+        for (partition, offset) in (0..).zip(&next) {
+            assignment.add_partition_offset(topic, partition, *offset).unwrap();
         }
-        self.consumer.assign(&assignment).unwrap();
+        consumer.assign(&assignment).unwrap();
+        Self { consumer, bootstrap: bootstrap.to_owned(), topic: topic.to_owned(), next, idle_since: Instant::now() }
     }
 
     /// The next record, if one comes soon. Errors pass: the broker may be away.
@@ -100,8 +101,7 @@ impl Reader {
             self.next[message.partition() as usize] = Offset::Offset(message.offset() + 1);
             self.idle_since = Instant::now();
         } else if self.idle_since.elapsed() >= ANEW {
-            self.assign();
-            self.idle_since = Instant::now();
+            *self = Self::new(&self.bootstrap, &self.topic, self.next.clone());
         }
         message
     }
