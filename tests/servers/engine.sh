@@ -13,6 +13,11 @@ start() {
         echo "There is a container engine, but not for $(id -un): see the group of /var/run/docker.sock." >&2
         return 1
     fi
+    # Asked here, where sudo may still ask for a password, and not in the background.
+    if ! as_root true; then
+        echo "No container engine runs, and to start one takes root or sudo." >&2
+        return 1
+    fi
     mkdir -p "$engine"
     if [ -f "$engine/pid" ] && ! running; then as_root rm -f "$engine/pid"; fi
     as_root setsid dockerd --data-root "$engine/data" --exec-root /run/outboxd-tests-engine --pidfile "$engine/pid" \
