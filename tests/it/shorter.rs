@@ -17,18 +17,6 @@ async fn commit(scenario: &Scenario, key: &str, seqs: std::ops::RangeInclusive<u
     }
 }
 
-/// The position where the slot stands.
-async fn confirmed_everything(scenario: &Scenario) {
-    let sql = scenario.sql().await;
-    let end: String = sql.query_one("select pg_current_wal_lsn()::text", &[]).await.unwrap().get(0);
-    until("everything to be confirmed", Duration::from_secs(30), || async {
-        let query = "select confirmed_flush_lsn >= $2::text::pg_lsn from pg_replication_slots where slot_name = $1";
-        let row = sql.query_one(query, &[&scenario.slot, &end]).await.unwrap();
-        if row.get(0) { Ok(()) } else { Err("not yet") }
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_copy_of_the_data_folder_loses_nothing_that_it_commits_next() {
     for version in versions() {
@@ -41,7 +29,7 @@ async fn a_restored_copy_of_the_data_folder_loses_nothing_that_it_commits_next()
             let mut relay = scenario.start().await;
             commit(&scenario, "old", 1..=20).await;
             scenario.settle().await;
-            confirmed_everything(&scenario).await;
+            scenario.confirmed().await;
 
             // A copy of a stopped server, then more events, which the copy does not have.
             postgres.stop(StopMode::Fast).await;
@@ -49,7 +37,7 @@ async fn a_restored_copy_of_the_data_folder_loses_nothing_that_it_commits_next()
             postgres.start_again().await;
             commit(&scenario, "forgotten", 1..=50).await;
             scenario.settle().await;
-            confirmed_everything(&scenario).await;
+            scenario.confirmed().await;
 
             postgres.stop(StopMode::Immediate).await;
             postgres.restore_data(&copy).await;
@@ -112,7 +100,7 @@ async fn a_promoted_asynchronous_standby_loses_nothing_that_it_commits_next() {
         standby.stop(StopMode::Immediate).await;
         commit(&scenario, "forgotten", 1..=50).await;
         scenario.settle().await;
-        confirmed_everything(&scenario).await;
+        scenario.confirmed().await;
         primary.kill().await;
         standby.start_again().await;
         standby.promote().await;

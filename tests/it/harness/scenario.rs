@@ -110,15 +110,27 @@ impl Scenario {
         client
     }
 
-    /// Waits until every committed event has arrived.
+    /// Waits until every committed event has arrived, the relay has confirmed everything (so that it repeats nothing more), and
+    /// the consumer has seen the last record of each key.
     pub(crate) async fn settle(&self) {
-        self.settle_within(Duration::from_secs(60)).await;
+        let limit = Duration::from_secs(60);
+        until("every committed event to arrive", limit, || async { self.ledger.lock().unwrap().settled() }).await;
+        self.confirmed().await;
+        until("the last record of each key to be its last event", limit, || async {
+            let verdict = self.judge();
+            if verdict.last_wrong.is_empty() { Ok(()) } else { Err(verdict.to_string()) }
+        })
+        .await;
     }
 
-    pub(crate) async fn settle_within(&self, limit: Duration) {
-        until("every committed event to arrive", limit, || async {
-            let ledger = self.ledger.lock().unwrap();
-            ledger.settled()
+    /// Waits until the slot has confirmed everything that was written until now.
+    pub(crate) async fn confirmed(&self) {
+        let sql = self.sql().await;
+        let end: String = sql.query_one("select pg_current_wal_lsn()::text", &[]).await.unwrap().get(0);
+        until("everything to be confirmed", Duration::from_secs(60), || async {
+            let query = "select confirmed_flush_lsn >= $2::text::pg_lsn from pg_replication_slots where slot_name = $1";
+            let row = sql.query_one(query, &[&self.slot, &end]).await.unwrap();
+            if row.get(0) { Ok(()) } else { Err("not yet") }
         })
         .await;
     }
