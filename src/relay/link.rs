@@ -229,6 +229,8 @@ fn classify(error: postgres::Error) -> Failure {
     let code = error.sqlstate().map(|state| state.code().to_owned()).unwrap_or_default();
     let reason = match code.as_str() {
         _ if error.is_connection_lost() => return Failure::Retry(error),
+        // In the middle of a failover there may be a standby only.
+        _ if error.is_wrong_server() => return Failure::Retry(error),
         // Terminated, crashed, starting or stopping, too many connections, out of memory, the slot in use.
         "57P01" | "57P02" | "57P03" | "57P05" | "53300" | "53200" | "53100" | "55006" => return Failure::Retry(error),
         "42704" | "55000" => Reason::Slot,
