@@ -39,6 +39,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `cli` | one file a command |
+//! | `demo` | `outboxd demo`: private servers, a writer, a consumer, kills, and the ledger that judges |
 //! | [`config`] | typed settings; all mistakes reported together; secrets |
 //! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
 //! | `kafka` | producer, delivery reports, topics, error classes |
@@ -48,7 +49,7 @@
 //! | `telemetry` | log, and the registry of metrics |
 //! | `failpoint` | where tests break the relay |
 //!
-//! Imports point one way: cli -> relay -> kafka, outbox -> pgoutput -> postgres, config, telemetry.
+//! Imports point one way: cli -> demo, relay -> kafka, outbox -> pgoutput -> postgres, config, telemetry.
 //!
 //! # Where this differs from the plan that it began with
 //!
@@ -68,6 +69,8 @@
 #[cfg(feature = "relay")]
 pub mod cli;
 pub mod config;
+#[cfg(feature = "relay")]
+pub mod demo;
 #[cfg(feature = "relay")]
 pub mod failpoint;
 #[cfg(feature = "relay")]

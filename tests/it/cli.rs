@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::harness::ledger::AssertClean as _;
 use crate::harness::scenario::Scenario;
 use crate::harness::servers::{Postgres, ProcessPostgres, shared_kafka, shared_postgres, until, versions};
 use crate::harness::writer::Plan;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::ledger::bound;
+use crate::harness::ledger::{AssertClean as _, bound};
 use crate::harness::scenario::Scenario;
 use crate::harness::servers::{Kafka, Postgres, StopMode, shared_kafka, shared_postgres, until, versions};
 use crate::harness::writer::Plan;

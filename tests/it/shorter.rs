@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::ledger::Written;
+use crate::harness::ledger::{AssertClean as _, Written};
 use crate::harness::scenario::Scenario;
 use crate::harness::servers::{Postgres, ProcessPostgres, StopMode, shared_kafka, until, versions};
 use crate::harness::writer::insert;
@@ -50,7 +50,7 @@ async fn a_restored_copy_of_the_data_folder_loses_nothing_that_it_commits_next()
             scenario.settle().await;
             assert!(!relay.has_ended(), "{}", relay.log());
             assert!(relay.terminate().await.success());
-            scenario.ledger.lock().unwrap().positions_may_change = true;
+            scenario.ledger.lock().unwrap().allow_positions_to_change();
             let test = format!("PostgreSQL {version}, restored copy (written past: {written_past})");
             // Everything that the copy's slot had not confirmed may come again.
             scenario.judge().assert_clean(&test, 20);
@@ -110,7 +110,7 @@ async fn a_promoted_asynchronous_standby_loses_nothing_that_it_commits_next() {
         scenario.settle().await;
         assert!(!relay.has_ended(), "{}", relay.log());
         assert!(relay.terminate().await.success());
-        scenario.ledger.lock().unwrap().positions_may_change = true;
+        scenario.ledger.lock().unwrap().allow_positions_to_change();
         // The standby's slot is as old as the copy, so everything since then comes again.
         scenario.judge().assert_clean(&format!("PostgreSQL {version}, promoted standby"), 20);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rdkafka::message::Message;
 
 use crate::harness::consumer::Consumer;
-use crate::harness::ledger::bound;
+use crate::harness::ledger::{AssertClean as _, bound};
 use crate::harness::scenario::{PARTITIONS, Scenario};
 use crate::harness::servers::{Kafka, shared_kafka, shared_postgres, unique, until, versions};
 use crate::harness::writer::{Place, Plan, Writer};

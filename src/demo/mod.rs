@@ -1,0 +1,3 @@
+//! `outboxd demo`.
+
+pub mod ledger;
