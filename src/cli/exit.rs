@@ -8,17 +8,21 @@ use crate::relay::{Halt, Reason};
 pub const TABLE: &str = "\
 Exit codes:
    0  done, or stopped as a signal asked for
+   1  demo: something was lost, made up, out of order or repeated too often
   64  the command line or a setting is wrong
   65  an event cannot be published, or the stream cannot be read
   69  a server cannot be reached
   75  start again: the cause is gone with this process
   77  the database does not let us in, or lacks a privilege
-  78  the database or the brokers are not set up for this: slot, publication, table, topic";
+  78  the database or the brokers are not set up for this: slot, publication, table, topic
+ 130  demo: a signal ended it before there was an outcome";
 
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Class {
+    /// What was looked at is not as it should be.
+    Verdict = 1,
     /// The command line or a setting is wrong.
     Usage = 64,
     /// An event cannot be published, or the stream cannot be read.
@@ -31,6 +35,8 @@ pub enum Class {
     Forbidden = 77,
     /// The servers are not set up for this.
     Setup = 78,
+    /// A signal came before there was an outcome.
+    Interrupted = 130,
 }
 
 /// A command that failed: one clear message, and the class.

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+pub mod demo;
 pub mod exit;
 pub mod run;
 pub mod setup;
@@ -22,6 +23,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// See it work: private servers, an application that writes, a relay that is killed, and a ledger that compares.
+    Demo(demo::DemoArgs),
     /// Relay: read the slot, publish to Kafka, confirm. Needs a slot, a publication and a table, and never runs DDL.
     Run(Box<run::RunArgs>),
     /// Create what `run` needs, where it is missing: the table, then the publication, then the slot.
@@ -38,6 +41,7 @@ impl Cli {
     pub async fn run(self) -> Result<(), Failed> {
         crate::telemetry::init_log(self.log_format);
         match self.command {
+            Command::Demo(args) => demo::run(args).await,
             Command::Run(args) => run::run(*args).await,
             Command::Setup(args) => setup::run(args).await,
             Command::Drop(args) => setup::drop(args).await,

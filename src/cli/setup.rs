@@ -79,7 +79,8 @@ pub async fn drop(args: SetupArgs) -> Result<(), Failed> {
     setup::drop(&database, &plan, args.dry_run, |step| args.print(&step)).await.map_err(failed)
 }
 
-fn failed(error: postgres::Error) -> Failed {
+/// The class of what a server refused.
+pub(super) fn failed(error: postgres::Error) -> Failed {
     let class = if error.is_connection_lost() || error.is_starting_or_stopping() {
         Class::Unavailable
     } else if error.is_authentication() || error.is_privilege() {
