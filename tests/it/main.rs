@@ -3,6 +3,7 @@
 
 mod cli;
 mod content;
+mod demo;
 mod harness;
 mod restart;
 mod servers;

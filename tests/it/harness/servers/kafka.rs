@@ -124,6 +124,15 @@ impl Kafka {
         .await;
     }
 
+    /// Waits until the broker knows no topic whose name begins with this.
+    pub(crate) async fn no_topic_begins_with(&self, prefix: &str) {
+        let gone = prefix.to_owned();
+        self.until_metadata(&format!("the end of topics {prefix}..."), None, move |metadata| {
+            metadata.topics().iter().all(|topic| !topic.name().starts_with(&gone))
+        })
+        .await;
+    }
+
     fn admin(&self) -> AdminClient<DefaultClientContext> {
         self.client_config().create().unwrap()
     }

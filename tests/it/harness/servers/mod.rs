@@ -61,6 +61,11 @@ pub(crate) fn versions() -> Vec<u32> {
     parsed.unwrap_or_else(|_| panic!("OUTBOXD_TEST_PG_VERSIONS is {text:?}; expected versions such as 14,18"))
 }
 
+/// The folder with the server programs of this PostgreSQL version.
+pub(crate) fn postgres_programs(version: u32) -> std::path::PathBuf {
+    session::package(&format!("postgres-{version}")).join("bin")
+}
+
 /// The PostgreSQL server of this version that all tests of the process share; make a database of your own in it. It has slots for all.
 pub(crate) async fn shared_postgres(version: u32) -> &'static Postgres {
     static SHARED: Mutex<BTreeMap<u32, &'static OnceCell<Postgres>>> = Mutex::new(BTreeMap::new());
