@@ -40,6 +40,7 @@
 //! |---|---|
 //! | `cli` | one file a command |
 //! | `demo` | `outboxd demo`: private servers, a writer, a consumer, kills, and the ledger that judges |
+//! | `check` | `outboxd check`: what both ends say about themselves, and what it means, with remedies |
 //! | [`config`] | typed settings; all mistakes reported together; secrets |
 //! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
 //! | `kafka` | producer, delivery reports, topics, error classes |
@@ -47,9 +48,10 @@
 //! | [`pgoutput`] | the plugin's messages; relations as they change |
 //! | [`postgres`] | positions, connection strings, the replication connection, slots, publications, migrations |
 //! | `telemetry` | log, and the registry of metrics |
+//! | `terminal` | colours, where a person looks |
 //! | `failpoint` | where tests break the relay |
 //!
-//! Imports point one way: cli -> demo, relay -> kafka, outbox -> pgoutput -> postgres, config, telemetry.
+//! Imports point one way: cli -> check, demo, relay -> kafka, outbox -> pgoutput -> postgres, config, telemetry.
 //!
 //! # Where this differs from the plan that it began with
 //!
@@ -67,6 +69,8 @@
 //!   topic's, so one small topic does not refuse another's large events.
 
 #[cfg(feature = "relay")]
+pub mod check;
+#[cfg(feature = "relay")]
 pub mod cli;
 pub mod config;
 #[cfg(feature = "relay")]
@@ -82,3 +86,5 @@ pub mod postgres;
 pub mod relay;
 #[cfg(feature = "relay")]
 pub mod telemetry;
+#[cfg(feature = "relay")]
+pub mod terminal;

@@ -8,7 +8,7 @@ use crate::relay::{Halt, Reason};
 pub const TABLE: &str = "\
 Exit codes:
    0  done, or stopped as a signal asked for
-   1  demo: something was lost, made up, out of order or repeated too often
+   1  check: there are errors; demo: something was lost, made up, out of order or repeated too often
   64  the command line or a setting is wrong
   65  an event cannot be published, or the stream cannot be read
   69  a server cannot be reached

@@ -2,10 +2,13 @@
 
 use clap::{Parser, Subcommand};
 
+pub mod brokers;
+pub mod check;
 pub mod demo;
 pub mod exit;
 pub mod run;
 pub mod setup;
+pub mod status;
 pub mod target;
 
 use exit::Failed;
@@ -29,6 +32,10 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Create what `run` needs, where it is missing: the table, then the publication, then the slot.
     Setup(setup::SetupArgs),
+    /// Look at both ends: everything that `run` needs, each finding with its remedy. Changes nothing.
+    Check(check::CheckArgs),
+    /// How the slot stands: who reads it, how far behind, how much of the log it holds.
+    Status(status::StatusArgs),
     /// Remove the slot and the publication. The table and its rows stay.
     Drop(setup::SetupArgs),
 }
@@ -44,6 +51,8 @@ impl Cli {
             Command::Demo(args) => demo::run(args).await,
             Command::Run(args) => run::run(*args).await,
             Command::Setup(args) => setup::run(args).await,
+            Command::Check(args) => check::run(args).await,
+            Command::Status(args) => status::run(args).await,
             Command::Drop(args) => setup::drop(args).await,
         }
     }

@@ -1,20 +1,15 @@
 //! `outboxd run`.
 
-use std::time::Duration;
-
 use bytesize::ByteSize;
 use clap::Args;
 
+use super::brokers::{BrokerArgs, duration, positive};
 use super::exit::{Class, Failed};
 use super::target::TargetArgs;
-use crate::config::run::{Mistakes, RunSettings, Times, kafka_properties};
-use crate::kafka::producer::ProducerSettings;
+use crate::config::run::{Mistakes, RunSettings, Times};
 use crate::relay::Relay;
 use crate::relay::limits::Limits;
 use crate::telemetry::Metrics;
-
-/// The environment's librdkafka settings, one `name=value` a line.
-const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
 
 /// The arguments. Each can be given as an environment variable; a flag wins.
 #[derive(Debug, Args)]
@@ -24,18 +19,8 @@ pub struct RunArgs {
     /// The name of this source in the header outboxd_source [default: the database's name].
     #[arg(long, env = "OUTBOXD_SOURCE")]
     source: Option<String>,
-    /// The brokers to begin with: host:port, separated by commas.
-    #[arg(long, env = "OUTBOXD_BROKERS", default_value = "localhost:9092")]
-    brokers: String,
-    /// The topic, with {aggregate_type} and {event_type} as placeholders.
-    #[arg(long, env = "OUTBOXD_TOPIC", default_value = "outbox.event.{aggregate_type}")]
-    topic: String,
-    /// A librdkafka setting. Secrets go into a file (-F) or into OUTBOXD_KAFKA_PROPERTIES, which holds lines of them.
-    #[arg(short = 'X', value_name = "NAME=VALUE")]
-    property: Vec<String>,
-    /// A file of librdkafka settings, as kcat takes it: lines of name=value.
-    #[arg(short = 'F', value_name = "FILE", env = "OUTBOXD_KAFKA_FILE")]
-    property_file: Option<String>,
+    #[command(flatten)]
+    brokers: BrokerArgs,
     /// The most bytes of events without an acknowledgement.
     #[arg(long, env = "OUTBOXD_WINDOW_BYTES", default_value = "16MiB")]
     window_bytes: String,
@@ -54,9 +39,6 @@ pub struct RunArgs {
     /// An event that waits for its acknowledgement this long is reported as a stall.
     #[arg(long, env = "OUTBOXD_PUBLISH_STALL", default_value = "30s")]
     publish_stall: String,
-    /// How long a broker may take for one request.
-    #[arg(long, env = "OUTBOXD_REQUEST_TIMEOUT", default_value = "5s")]
-    request_timeout: String,
     /// After SIGTERM, how long publishing and confirming what has come may take.
     #[arg(long, env = "OUTBOXD_DRAIN_LIMIT", default_value = "10s")]
     drain_limit: String,
@@ -99,11 +81,11 @@ impl RunArgs {
     fn settings(&self) -> Result<RunSettings, Mistakes> {
         let mut mistakes = Mistakes::default();
         let target = self.target.check(&mut mistakes);
-        let topic = mistakes.note("--topic", self.topic.parse());
+        let topic = self.brokers.topic(&mut mistakes);
         let gather = duration("--gather", &self.gather, &mut mistakes);
         let limits = self.limits(&mut mistakes);
         let times = self.times(&mut mistakes);
-        let producer = self.producer(limits, &mut mistakes);
+        let producer = self.brokers.producer(limits.window_bytes, limits.window_events, &mut mistakes);
         let message_bytes_max = bytes("--max-message-bytes", &self.max_message_bytes, 1024, &mut mistakes);
         match (target, topic) {
             (Some(target), Some(topic)) if mistakes.is_empty() => Ok(RunSettings {
@@ -144,37 +126,6 @@ impl RunArgs {
             topic_refresh: positive("--topic-refresh", &self.topic_refresh, mistakes),
         }
     }
-
-    fn producer(&self, limits: Limits, mistakes: &mut Mistakes) -> ProducerSettings {
-        let file = self.property_file.as_deref().map(|path| (path, std::fs::read_to_string(path)));
-        let environment = std::env::var(KAFKA_PROPERTIES).ok();
-        let properties = kafka_properties(file, environment.as_deref(), &self.property, mistakes);
-        if self.brokers.split(',').any(|broker| broker.trim().is_empty()) {
-            mistakes.add("--brokers", "expected host:port, separated by commas");
-        }
-        let settings = ProducerSettings {
-            brokers: self.brokers.clone(),
-            properties,
-            window_bytes: limits.window_bytes,
-            window_events: limits.window_events,
-            request_timeout: positive("--request-timeout", &self.request_timeout, mistakes),
-        };
-        mistakes.note("-X or -F", settings.plain_config().create_native_config().map(drop));
-        settings
-    }
-}
-
-fn duration(flag: &str, text: &str, mistakes: &mut Mistakes) -> Duration {
-    mistakes.note(flag, humantime::parse_duration(text)).unwrap_or_default()
-}
-
-fn positive(flag: &str, text: &str, mistakes: &mut Mistakes) -> Duration {
-    let before = mistakes.is_empty();
-    let duration = duration(flag, text, mistakes);
-    if duration < Duration::from_millis(1) && (before == mistakes.is_empty()) {
-        mistakes.add(flag, "must be at least 1ms");
-    }
-    duration
 }
 
 fn bytes(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> usize {

@@ -9,10 +9,11 @@ use super::consumer::Consumer;
 use super::error::Error;
 use super::ledger::Ledger;
 use super::relay::{Relay, RelayCommand};
-use super::screen::{Colour, Screen};
+use super::screen::Screen;
 use super::show::is_written;
 use super::stage::Stage;
 use super::{Settings, locked};
+use crate::terminal::Colour;
 
 /// How often the demo looks at its parts.
 const TICK: Duration = Duration::from_millis(20);

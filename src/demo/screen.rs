@@ -1,40 +1,18 @@
 //! What a person sees while the demo runs.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::terminal::{self, Colour};
 
 /// How often the line of numbers changes: on a terminal in place.
 const IN_PLACE: Duration = Duration::from_millis(200);
 
 /// Elsewhere it is another line.
 const ELSEWHERE: Duration = Duration::from_secs(5);
-
-/// The colours, and what they are for.
-#[derive(Clone, Copy)]
-pub(super) enum Colour {
-    /// What is as it should be.
-    Green,
-    /// What is not.
-    Red,
-    /// What is done to the relay.
-    Yellow,
-    /// What is beside the point.
-    Grey,
-}
-
-impl Colour {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Green => 32,
-            Self::Red => 31,
-            Self::Yellow => 33,
-            Self::Grey => 90,
-        }
-    }
-}
 
 /// Standard output, or standard error where the former is for a program.
 pub(super) struct Screen {
@@ -48,23 +26,22 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new(output_is_for_a_program: bool) -> Self {
-        let (to, is_terminal): (Box<dyn Write>, bool) = if output_is_for_a_program {
-            (Box::new(io::stderr()), io::stderr().is_terminal())
-        } else {
-            (Box::new(io::stdout()), io::stdout().is_terminal())
-        };
-        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let is_terminal = is_terminal && !is_dumb;
-        // https://no-color.org: set and not empty.
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let has_colours = is_terminal && !no_colour;
+        if output_is_for_a_program {
+            let to = io::stderr();
+            return Self::on(terminal::is_terminal(&to), terminal::has_colours(&to), Box::new(to));
+        }
+        let to = io::stdout();
+        Self::on(terminal::is_terminal(&to), terminal::has_colours(&to), Box::new(to))
+    }
+
+    fn on(is_terminal: bool, has_colours: bool, to: Box<dyn Write>) -> Self {
         Self { to, is_terminal, has_colours, has_progress: false, next_progress_at: Instant::now() }
     }
 
     /// One line.
     pub(super) fn say(&mut self, colour: Option<Colour>, line: impl fmt::Display) {
         let text = match colour.filter(|_| self.has_colours) {
-            Some(colour) => format!("\x1b[{}m{line}\x1b[0m\n", colour.code()),
+            Some(colour) => format!("{}\n", colour.paint(line)),
             None => format!("{line}\n"),
         };
         self.write(&text);

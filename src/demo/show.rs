@@ -12,13 +12,14 @@ use super::folder::{self, Folder};
 use super::ledger::{Ledger, Verdict};
 use super::play::Play;
 use super::relay::RelayCommand;
-use super::screen::{Colour, Screen};
+use super::screen::Screen;
 use super::server::{self, Server};
 use super::stage::Stage;
 use super::writer::Application;
 use super::{Report, Settings, WINDOW_EVENTS, locked};
 use crate::postgres::conninfo::Conninfo;
 use crate::postgres::setup::Step;
+use crate::terminal::Colour;
 
 /// The whole of it; what it starts is put on the stage.
 pub(super) async fn play(

@@ -8,8 +8,9 @@ use super::database::Database;
 use super::error::Error;
 use super::folder::Folder;
 use super::relay::Relay;
-use super::screen::{Colour, Screen};
+use super::screen::Screen;
 use super::server::Server;
+use crate::terminal::Colour;
 
 /// It is filled from the top, and cleared from the bottom.
 #[derive(Default)]

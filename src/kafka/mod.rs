@@ -8,10 +8,12 @@
 //! | [`delivery`] | gathers delivery reports and wakes the loop once a batch |
 //! | [`topics`] | partitions and size limits of the topics in use |
 //! | [`class`] | what an error of the broker means |
+//! | [`preflight`] | what `outboxd check` wants to know of the brokers |
 
 pub mod class;
 pub mod delivery;
 pub mod partition;
+pub mod preflight;
 pub mod producer;
 pub mod properties;
 pub mod topics;

@@ -19,5 +19,5 @@ mod tests;
 pub use event::{Event, MappingError};
 pub use position::{Ordinal, Position};
 pub use record::{Record, Source};
-pub use shape::{Shape, ShapeError};
+pub use shape::{Role, Shape, ShapeError};
 pub use template::{TemplateError, TopicTemplate};

@@ -35,6 +35,24 @@ impl Role {
         (Self::Headers, &["headers"]),
     ];
 
+    /// The column of this role among these, if there is one.
+    #[must_use]
+    pub fn column(self, columns: &[String]) -> Option<&str> {
+        let names = self.names();
+        names.iter().find_map(|name| columns.iter().find(|column| column == name)).map(String::as_str)
+    }
+
+    /// The names of the roles that have no column among these and need one, each with the names it may have.
+    #[must_use]
+    pub fn missing(columns: &[String]) -> Vec<&'static [&'static str]> {
+        let needed = Self::ALL.iter().filter(|(role, _)| *role != Self::Headers);
+        needed.filter(|(role, _)| role.column(columns).is_none()).map(|(_, names)| *names).collect()
+    }
+
+    fn names(self) -> &'static [&'static str] {
+        Self::ALL.iter().find(|(role, _)| *role == self).map_or(&[], |(_, names)| names)
+    }
+
     /// How many there are.
     pub(super) const COUNT: usize = Self::ALL.len();
 }

@@ -29,6 +29,32 @@ impl TopicTemplate {
         self.parts.iter().all(|part| matches!(part, Part::Literal(_))).then_some(self.text.as_str())
     }
 
+    /// The topic of events of this kind, if Kafka takes such a name.
+    #[must_use]
+    pub fn topic_of(&self, aggregate_type: &str, event_type: &str) -> Option<String> {
+        let text = |part: &Part| match part {
+            Part::Literal(text) => text.clone(),
+            Part::AggregateType => aggregate_type.to_owned(),
+            Part::EventType => event_type.to_owned(),
+        };
+        Some(self.parts.iter().map(text).collect::<String>()).filter(|name| is_name(name))
+    }
+
+    /// Whether the topic may be one of the template's: it begins and ends as all of them do. Never when that says nothing.
+    #[must_use]
+    pub fn may_name(&self, topic: &str) -> bool {
+        if let Some(fixed) = self.fixed() {
+            return topic == fixed;
+        }
+        let literal = |part: Option<&Part>| match part {
+            Some(Part::Literal(text)) => text.clone(),
+            _ => String::new(),
+        };
+        let (start, end) = (literal(self.parts.first()), literal(self.parts.last()));
+        let fixed = start.len() + end.len();
+        fixed > 0 && topic.len() > fixed && topic.starts_with(&start) && topic.ends_with(&end)
+    }
+
     /// Writes the event's topic over `name`.
     ///
     /// # Errors

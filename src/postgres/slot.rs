@@ -25,6 +25,20 @@ pub struct Slot {
     pub wal_status: Option<String>,
     /// It goes when its session ends.
     pub temporary: bool,
+    /// Why it can no longer be read (17 and later; before, `wal_status` alone tells).
+    pub invalidation: Option<String>,
+    /// So many bytes may still be written until it is in danger; `None` is without a limit.
+    pub safe_bytes: Option<i64>,
+    /// Standbys that synchronise slots have it too (17 and later).
+    pub failover: bool,
+}
+
+impl Slot {
+    /// The server has given it up.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.invalidation.is_some() || self.wal_status.as_deref() == Some("lost")
+    }
 }
 
 /// Looks the slot up; `None` where there is none.
@@ -32,8 +46,11 @@ pub struct Slot {
 /// # Errors
 /// When the connection is lost.
 pub async fn inspect(client: &Client, name: &str) -> Result<Option<Slot>> {
+    // Through JSON where a column came with a later version.
     let query = "select plugin::text, database::text, active_pid, confirmed_flush_lsn::text, restart_lsn::text, \
-                 wal_status, temporary from pg_catalog.pg_replication_slots where slot_name = $1";
+                 wal_status, temporary, to_jsonb(s) ->> 'invalidation_reason', safe_wal_size, \
+                 coalesce((to_jsonb(s) ->> 'failover')::boolean, false) \
+                 from pg_catalog.pg_replication_slots s where slot_name = $1";
     let Some(row) = client.query_opt(query, &[&name]).await? else { return Ok(None) };
     let lsn = |column| -> Result<Option<Lsn>> {
         let text: Option<&str> = row.try_get(column)?;
@@ -47,6 +64,9 @@ pub async fn inspect(client: &Client, name: &str) -> Result<Option<Slot>> {
         restart: lsn(4)?,
         wal_status: row.try_get(5)?,
         temporary: row.try_get(6)?,
+        invalidation: row.try_get(7)?,
+        safe_bytes: row.try_get(8)?,
+        failover: row.try_get(9)?,
     }))
 }
 

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
+mod check;
 mod cli;
 mod content;
 mod demo;

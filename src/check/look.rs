@@ -1,0 +1,209 @@
+//! Looks at both ends, at the same time, and gathers what was found.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use super::finding::Finding;
+use super::slot::View;
+use super::{Settings, server, slot, table, topics};
+use crate::kafka::preflight::{Cluster, Preflight, TopicConfig};
+use crate::outbox::Role;
+use crate::postgres::preflight::{self, Publication, Sample, SampleColumns, Table};
+use crate::postgres::slot::Slot;
+use crate::postgres::{self, ReplicationConnection, StreamSettings, sql};
+
+/// Everything that was found, the database's end first.
+pub async fn check(settings: &Settings) -> Vec<Finding> {
+    let (database, brokers) = tokio::join!(look_at_database(settings), look_at_brokers(settings));
+    let (mut findings, outbox) = database;
+    match brokers {
+        Ok((preflight, cluster)) => findings.extend(look_at_topics(settings, &preflight, &cluster, &outbox).await),
+        Err(finding) => findings.push(finding),
+    }
+    findings
+}
+
+/// What the outbox tells about what is to be published.
+#[derive(Default)]
+struct Outbox {
+    sample: Sample,
+    oldest_pending: Option<Duration>,
+}
+
+async fn look_at_database(settings: &Settings) -> (Vec<Finding>, Outbox) {
+    let client = match sql::connect_and_spawn(&settings.database).await {
+        Ok(client) => client,
+        Err(error) => return (vec![no_database(&error)], Outbox::default()),
+    };
+    let mut findings = vec![Finding::ok("database", format_args!("connected to {}", settings.database))];
+    let mut outbox = Outbox::default();
+    if let Err(error) = ask(settings, client, &mut findings, &mut outbox).await {
+        findings.push(no_database(&error));
+    }
+    (findings, outbox)
+}
+
+fn no_database(error: &postgres::Error) -> Finding {
+    let remedy = if error.is_authentication() {
+        "give the right role and password (PGPASSWORD, a password file), and let it in by pg_hba.conf"
+    } else if error.sqlstate().is_some_and(|state| state.code() == "3D000") {
+        "name a database that exists, with --database-url or PGDATABASE"
+    } else {
+        "is the server up, and are host and port right? --database-url and the variables PG* say where it is looked for"
+    };
+    Finding::error("database", error, remedy)
+}
+
+async fn ask(
+    settings: &Settings,
+    mut client: Client,
+    findings: &mut Vec<Finding>,
+    outbox: &mut Outbox,
+) -> postgres::Result<()> {
+    let server = preflight::server(&client).await?;
+    let found_slot = postgres::slot::inspect(&client, &settings.slot).await?;
+    let publication = preflight::publication(&client, &settings.publication, &settings.table, &settings.slot).await?;
+    let found_table = preflight::table(&client, &settings.table).await?;
+    findings.extend(server::judge(&server, found_slot.as_ref()));
+    findings.push(replication(settings).await);
+    findings.extend(slot::judge(settings, &server, found_slot.as_ref()));
+    findings.extend(table::judge_publication(settings, publication.as_ref(), found_table.as_ref()));
+    if let (Some(slot), Some(publication)) = (&found_slot, &publication) {
+        let is_ours = slot.plugin.as_deref() == Some(postgres::slot::PLUGIN) && !slot.is_lost();
+        if is_ours && slot.database.as_deref() == Some(settings.database.dbname()) {
+            let view = view(settings, &mut client, slot, publication, server.version_num).await;
+            findings.push(slot::judge_view(settings, &view));
+        }
+    }
+    findings.extend(table::judge(settings, found_table.as_ref()));
+    if let Some(table) = &found_table {
+        look_into_table(settings, &client, table, findings, outbox).await;
+    }
+    Ok(())
+}
+
+/// Whether the role is let in as a relay would be.
+async fn replication(settings: &Settings) -> Finding {
+    const CHECK: &str = "replication";
+    let user = settings.database.user();
+    let identified = async {
+        let mut connection = ReplicationConnection::connect(&settings.database, &StreamSettings::default()).await?;
+        connection.identify_system().await
+    };
+    match identified.await {
+        Ok(_) => Finding::ok(CHECK, format_args!("the role {user} may replicate")),
+        Err(error) => {
+            let role = postgres::wire::quote::identifier(user);
+            let remedy = format!("ALTER ROLE {role} REPLICATION, and pg_hba.conf must let it into this database");
+            Finding::error(CHECK, error, remedy)
+        }
+    }
+}
+
+async fn view(
+    settings: &Settings,
+    client: &mut Client,
+    slot: &Slot,
+    publication: &Publication,
+    version_num: u32,
+) -> View {
+    if publication.is_surely_older {
+        return View::Sees;
+    }
+    // From 18 on the server leaves out what it cannot attribute, and says nothing to this connection.
+    if version_num >= 180_000 {
+        return View::Unknown("it was created or changed after what the slot reads first".to_owned());
+    }
+    let Some(confirmed) = slot.confirmed else { return View::Unknown("the slot has no position".to_owned()) };
+    match preflight::peek(client, &settings.slot, &settings.publication, confirmed).await {
+        Ok(()) => View::Sees,
+        Err(error) if error.is_slot_missing() => View::Blind,
+        Err(error) => View::Unknown(error.to_string()),
+    }
+}
+
+async fn look_into_table(
+    settings: &Settings,
+    client: &Client,
+    table: &Table,
+    findings: &mut Vec<Finding>,
+    outbox: &mut Outbox,
+) {
+    let role = |role: Role| role.column(&table.columns);
+    let columns = (role(Role::AggregateType), role(Role::EventType), role(Role::Payload));
+    let (Some(aggregate_type), Some(event_type), Some(payload)) = columns else { return };
+    if !table.may_select || table.is_row_security_active {
+        return;
+    }
+    let columns = SampleColumns { aggregate_type, event_type, payload };
+    match preflight::sample(client, &settings.table, columns).await {
+        Ok(sample) => outbox.sample = sample,
+        Err(error) => findings.push(Finding::warning("table_rows", error, "let the role read the table's columns")),
+    }
+    if ["txid", "created_at"].iter().all(|name| table.columns.iter().any(|column| column == name)) {
+        match preflight::oldest_pending(client, &settings.table, &settings.slot).await {
+            Ok(age) => outbox.oldest_pending = age,
+            Err(error) => findings.push(Finding::warning("table_rows", error, "let the role read the table's columns")),
+        }
+    }
+}
+
+async fn look_at_brokers(settings: &Settings) -> Result<(Preflight, Cluster), Finding> {
+    const CHECK: &str = "brokers";
+    let brokers = &settings.producer.brokers;
+    let remedy = "are the brokers up, and is --brokers right? -X and -F hold security.protocol and the like";
+    let preflight = Preflight::new(&settings.producer).map_err(|error| Finding::error(CHECK, error, remedy))?;
+    match preflight.cluster().await {
+        Ok(cluster) => Ok((preflight, cluster)),
+        Err(why) => Err(Finding::error(CHECK, format_args!("no answer from the brokers {brokers}: {why}"), remedy)),
+    }
+}
+
+async fn look_at_topics(
+    settings: &Settings,
+    preflight: &Preflight,
+    cluster: &Cluster,
+    outbox: &Outbox,
+) -> Vec<Finding> {
+    let found = format!(
+        "{} brokers with {} topics answer at {}",
+        cluster.brokers,
+        cluster.topics.len(),
+        settings.producer.brokers
+    );
+    let mut findings = vec![Finding::ok("brokers", found)];
+    let wanted = wanted_topics(settings, outbox, &mut findings);
+    findings.extend(wanted.iter().filter(|name| !cluster.topics.contains_key(*name)).map(|name| topics::missing(name)));
+    let alike = cluster.topics.keys().filter(|name| settings.topic.may_name(name));
+    let present: BTreeSet<String> =
+        wanted.iter().filter(|name| cluster.topics.contains_key(*name)).chain(alike).cloned().collect();
+    if wanted.is_empty() && present.is_empty() {
+        findings.push(topics::none_of(&settings.topic.to_string()));
+    }
+    let names: Vec<String> = present.into_iter().collect();
+    let configs = preflight.configs(&names).await.unwrap_or_default();
+    for (index, name) in names.iter().enumerate() {
+        let config: Option<&TopicConfig> = configs.get(index).and_then(|config| config.as_ref().ok());
+        let partitions = cluster.topics.get(name).map(Vec::as_slice).unwrap_or_default();
+        let topic = topics::Topic { name, partitions, config };
+        findings.extend(topics::judge(&topic, &outbox.sample, outbox.oldest_pending));
+    }
+    findings
+}
+
+/// The topics that the rows of the outbox go to.
+fn wanted_topics(settings: &Settings, outbox: &Outbox, findings: &mut Vec<Finding>) -> BTreeSet<String> {
+    if let Some(name) = settings.topic.fixed() {
+        return BTreeSet::from([name.to_owned()]);
+    }
+    let mut wanted = BTreeSet::new();
+    for (aggregate_type, event_type) in &outbox.sample.kinds {
+        match settings.topic.topic_of(aggregate_type, event_type) {
+            Some(name) => drop(wanted.insert(name)),
+            None => findings.push(topics::unnamable(aggregate_type, event_type, &settings.topic.to_string())),
+        }
+    }
+    wanted
+}

@@ -1,0 +1,173 @@
+//! What the table and its publication mean. Pure.
+
+use super::Settings;
+use super::finding::Finding;
+use crate::outbox::Role;
+use crate::postgres::preflight::{Publication, Table};
+use crate::postgres::wire::quote::identifier;
+
+/// All findings about the outbox table.
+pub(super) fn judge(settings: &Settings, table: Option<&Table>) -> Vec<Finding> {
+    let name = &settings.table;
+    let Some(table) = table else {
+        let remedy = format!("outboxd setup --table {name}, or name yours with --table");
+        return vec![Finding::error("table", format_args!("the table {name} does not exist"), remedy)];
+    };
+    let mut findings = vec![kind(settings, table)];
+    findings.extend(shape(settings, table));
+    if !table.may_select {
+        let user = settings.database.user();
+        let what = format!(
+            "the role {user} may not read {name}: the relay needs no more than the slot, and this check sees less"
+        );
+        let remedy = format!(
+            "GRANT USAGE ON SCHEMA {} TO {user}; GRANT SELECT ON {} TO {user}",
+            quoted_schema(settings),
+            name.quoted(),
+            user = identifier(user)
+        );
+        findings.push(Finding::warning("table_privilege", what, remedy));
+    }
+    if table.is_row_security_active {
+        let user = settings.database.user();
+        let what = format!("row security hides rows of {name} from the role {user}; the log has them all the same");
+        let remedy = format!("ALTER ROLE {} BYPASSRLS", identifier(user));
+        findings.push(Finding::warning("row_security", what, remedy));
+    }
+    findings
+}
+
+fn quoted_schema(settings: &Settings) -> String {
+    identifier(settings.table.schema())
+}
+
+fn kind(settings: &Settings, table: &Table) -> Finding {
+    let (name, quoted) = (&settings.table, settings.table.quoted());
+    match (table.kind, table.persistence) {
+        ('r' | 'p', 'p') => Finding::ok("table", format_args!("the table {name} is permanent")),
+        ('r' | 'p', 'u') => {
+            let what = format!("the table {name} is UNLOGGED: the log has none of its rows");
+            Finding::error("table", what, format_args!("ALTER TABLE {quoted} SET LOGGED"))
+        }
+        ('r' | 'p', _) => {
+            let what = format!("the table {name} is temporary: the log has none of its rows");
+            Finding::error("table", what, "use a permanent table")
+        }
+        _ => {
+            let what = format!("{name} is no table");
+            Finding::error("table", what, "name the table behind it with --table")
+        }
+    }
+}
+
+fn shape(settings: &Settings, table: &Table) -> Option<Finding> {
+    let missing = Role::missing(&table.columns);
+    let names: Vec<String> = missing.iter().map(|names| names.join(" or ")).collect();
+    (!names.is_empty()).then(|| {
+        let what = format!("the table {} has no column {}", settings.table, names.join(", "));
+        Finding::error("table_columns", what, "add what is missing; README lists what each column is for")
+    })
+}
+
+/// All findings about the publication.
+pub(super) fn judge_publication(
+    settings: &Settings,
+    publication: Option<&Publication>,
+    table: Option<&Table>,
+) -> Vec<Finding> {
+    const CHECK: &str = "publication";
+    let (name, of) = (&settings.publication, &settings.table);
+    let Some(publication) = publication else {
+        let what = format!("the publication {name:?} does not exist");
+        let remedy = format!("outboxd setup --publication {name}; if the slot is there already, outboxd drop first");
+        return vec![Finding::error(CHECK, what, remedy)];
+    };
+    let alter = format!("ALTER PUBLICATION {}", identifier(name));
+    let mut findings = Vec::new();
+    if !publication.inserts {
+        let what = format!("the publication {name:?} does not publish inserts");
+        findings.push(Finding::error("publication_inserts", what, format_args!("{alter} SET (publish = 'insert')")));
+    }
+    let is_partitioned = table.is_some_and(|table| table.kind == 'p');
+    if is_partitioned && !publication.via_root {
+        let what = format!("the publication {name:?} publishes the partitions of {of} under their own names");
+        let remedy = format!("{alter} SET (publish_via_partition_root = true)");
+        findings.push(Finding::error("publication_root", what, remedy));
+    } else {
+        findings.extend(coverage(settings, publication, table, &alter));
+    }
+    if let Some(filter) = &publication.row_filter {
+        let what = format!("the publication {name:?} leaves out rows of {of} that are not {filter}");
+        let remedy = format!("{alter} SET TABLE {}", of.quoted());
+        findings.push(Finding::warning("publication_filter", what, remedy));
+    }
+    findings.extend(ballast(name, publication, &alter));
+    findings
+}
+
+fn coverage(settings: &Settings, publication: &Publication, table: Option<&Table>, alter: &str) -> Vec<Finding> {
+    let (name, of) = (&settings.publication, &settings.table);
+    let Some(published) = &publication.columns else {
+        // Without a table there is nothing to cover.
+        let what = format!("the publication {name:?} does not cover the table {of}");
+        let remedy =
+            format!("{alter} ADD TABLE {}; rows that were committed before that are not published", of.quoted());
+        return table.map(|_| Finding::error("publication_covers", what, remedy)).into_iter().collect();
+    };
+    let mut findings = vec![Finding::ok("publication", format_args!("the publication {name:?} covers the table {of}"))];
+    // Before version 15 there are no column lists.
+    if published.is_empty() {
+        return findings;
+    }
+    let in_table = table.map(|table| Role::missing(&table.columns)).unwrap_or_default();
+    let missing: Vec<_> = Role::missing(published).into_iter().filter(|names| !in_table.contains(names)).collect();
+    if !missing.is_empty() {
+        let names: Vec<String> = missing.iter().map(|names| names.join(" or ")).collect();
+        let what = format!("the publication {name:?} leaves out the column {} of {of}", names.join(", "));
+        findings.push(Finding::error("publication_columns", what, set_columns(of, published, &missing, table, alter)));
+    } else if let Some(table) = table {
+        findings.extend(headers(settings, published, table));
+    }
+    findings
+}
+
+/// The statement that publishes the columns that are missing, beside those that are published.
+fn set_columns(
+    of: &crate::postgres::QualifiedName,
+    published: &[String],
+    missing: &[&'static [&'static str]],
+    table: Option<&Table>,
+    alter: &str,
+) -> String {
+    let of_table = table.map(|table| table.columns.as_slice()).unwrap_or_default();
+    let added = of_table.iter().filter(|column| missing.iter().any(|names| names.contains(&column.as_str())));
+    let columns: Vec<String> = published.iter().chain(added).map(|column| identifier(column)).collect();
+    format!("{alter} SET TABLE {} ({})", of.quoted(), columns.join(", "))
+}
+
+fn headers(settings: &Settings, published: &[String], table: &Table) -> Option<Finding> {
+    let is_left_out = Role::Headers.column(&table.columns).is_some() && Role::Headers.column(published).is_none();
+    is_left_out.then(|| {
+        let (name, of) = (&settings.publication, &settings.table);
+        let what = format!("the publication {name:?} leaves out the column headers of {of}: records go without them");
+        Finding::note("publication_columns", what)
+    })
+}
+
+/// What is published and read by nobody.
+fn ballast(name: &str, publication: &Publication, alter: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if publication.others {
+        let what = format!(
+            "the publication {name:?} publishes updates, deletes or truncations too, which the relay passes over"
+        );
+        findings.push(Finding::warning("publication_ballast", what, format_args!("{alter} SET (publish = 'insert')")));
+    }
+    if publication.tables > 1 {
+        let more = publication.tables - 1;
+        let what = format!("the publication {name:?} covers {more} more tables, which the server sends in vain");
+        let remedy = format!("a publication of the outbox alone: {alter} DROP TABLE ...");
+        findings.push(Finding::warning("publication_ballast", what, remedy));
+    }
+    findings
+}

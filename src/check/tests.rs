@@ -1,0 +1,126 @@
+//! What real servers cannot easily be brought to, and the bounds of what they can.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::finding::{Finding, Grade};
+use super::{server, topics};
+use crate::kafka::preflight::{Partition, TopicConfig};
+use crate::postgres::preflight::{Capacity, Sample, Server};
+
+fn healthy() -> Server {
+    Server {
+        version_num: 180_004,
+        version: "18.4".to_owned(),
+        is_standby: false,
+        wal_level: "logical".to_owned(),
+        encoding: "UTF8".to_owned(),
+        slots: Capacity { used: 0, max: 10 },
+        senders: Capacity { used: 0, max: 10 },
+        sender_timeout: Duration::from_secs(60),
+        slot_keep: None,
+        idle_slot_timeout: Duration::ZERO,
+        clock_ahead: 0.01,
+        clock_round_trip: Duration::from_millis(1),
+    }
+}
+
+type ServerCase = (&'static str, Grade, fn(&mut Server));
+
+type TopicCase<'a> = (&'static str, Grade, &'a [Partition], &'a [(&'a str, &'a str)], Option<u64>);
+
+fn worst(findings: &[Finding]) -> Grade {
+    findings.iter().map(|finding| finding.grade).max().unwrap()
+}
+
+#[test]
+fn a_healthy_server_has_neither_errors_nor_warnings() {
+    assert_eq!(worst(&server::judge(&healthy(), None)), Grade::Note);
+}
+
+#[test]
+fn each_setting_of_the_server_is_judged() {
+    let cases: [ServerCase; 10] = [
+        ("server_version", Grade::Error, |server| server.version_num = 130_022),
+        ("primary", Grade::Error, |server| server.is_standby = true),
+        ("wal_level", Grade::Error, |server| server.wal_level = "replica".to_owned()),
+        ("replication_slots", Grade::Error, |server| server.slots.used = 10),
+        ("wal_senders", Grade::Error, |server| server.senders.used = 10),
+        ("wal_sender_timeout", Grade::Warning, |server| server.sender_timeout = Duration::ZERO),
+        ("wal_sender_timeout", Grade::Warning, |server| server.sender_timeout = Duration::from_secs(9)),
+        ("idle_replication_slot_timeout", Grade::Warning, |server| server.idle_slot_timeout = Duration::from_secs(60)),
+        ("encoding", Grade::Warning, |server| server.encoding = "SQL_ASCII".to_owned()),
+        ("clock", Grade::Warning, |server| server.clock_ahead = -5.1),
+    ];
+    for (check, grade, change) in cases {
+        let mut changed = healthy();
+        change(&mut changed);
+        let found = server::judge(&changed, None);
+        let finding = found.iter().find(|finding| finding.check == check).unwrap();
+        assert_eq!(finding.grade, grade, "{finding:?}");
+        assert!(finding.remedy.is_some(), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_slow_answer_is_no_difference_of_the_clocks() {
+    let slow = Server { clock_ahead: 6.0, clock_round_trip: Duration::from_secs(4), ..healthy() };
+    assert!(server::judge(&slow, None).iter().all(|finding| finding.grade < Grade::Warning));
+}
+
+fn of_topic(partitions: &[Partition], settings: &[(&str, &str)], pending: Option<u64>) -> Vec<Finding> {
+    let mut all = HashMap::from(
+        [
+            ("min.insync.replicas", "2"),
+            ("max.message.bytes", "1048588"),
+            ("cleanup.policy", "delete"),
+            ("retention.ms", "604800000"),
+            ("unclean.leader.election.enable", "false"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned())),
+    );
+    all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let config = TopicConfig::new(all);
+    let topic = topics::Topic { name: "t", partitions, config: Some(&config) };
+    let sample = Sample { payload_max: Some(2_000), ..Sample::default() };
+    topics::judge(&topic, &sample, pending.map(Duration::from_secs))
+}
+
+#[test]
+fn each_setting_of_a_topic_is_judged() {
+    let partition = |has_leader, replicas, in_sync| Partition { has_leader, replicas, in_sync };
+    let good = [partition(true, 3, 3), partition(true, 3, 2)];
+    assert_eq!(worst(&of_topic(&good, &[], Some(60))), Grade::Ok);
+    assert_eq!(worst(&of_topic(&good, &[("cleanup.policy", "compact")], None)), Grade::Note);
+    let week = 604_800;
+    let cases: [TopicCase<'_>; 9] = [
+        ("topic_leaders", Grade::Error, &[partition(false, 3, 0)], &[], None),
+        ("topic_copies", Grade::Error, &[partition(true, 1, 1)], &[], None),
+        ("topic_copies", Grade::Error, &[partition(true, 3, 1)], &[], None),
+        ("topic_copies", Grade::Warning, &good, &[("min.insync.replicas", "1")], None),
+        ("topic_copies", Grade::Warning, &good, &[("unclean.leader.election.enable", "true")], None),
+        ("topic_size", Grade::Error, &good, &[("max.message.bytes", "2500")], None),
+        ("topic_retention", Grade::Warning, &good, &[], Some(week + 1)),
+        ("topic_retention", Grade::Warning, &good, &[("retention.ms", "60000")], None),
+        ("topic_copies", Grade::Note, &[partition(true, 1, 1)], &[("min.insync.replicas", "1")], None),
+    ];
+    for (check, grade, partitions, settings, pending) in cases {
+        let found = of_topic(partitions, settings, pending);
+        let finding = found.iter().find(|finding| finding.check == check).unwrap();
+        assert_eq!(finding.grade, grade, "{finding:?}");
+        assert_eq!(finding.remedy.is_some(), grade > Grade::Note, "{finding:?}");
+    }
+}
+
+#[test]
+fn retention_without_a_limit_keeps_everything() {
+    let partition = Partition { has_leader: true, replicas: 3, in_sync: 3 };
+    assert_eq!(worst(&of_topic(&[partition], &[("retention.ms", "-1")], Some(u64::from(u32::MAX)))), Grade::Ok);
+}
+
+#[test]
+fn a_topic_that_hides_its_settings_is_told() {
+    let partition = Partition { has_leader: true, replicas: 3, in_sync: 3 };
+    let topic = topics::Topic { name: "t", partitions: &[partition], config: None };
+    assert_eq!(worst(&topics::judge(&topic, &Sample::default(), None)), Grade::Warning);
+}

@@ -1,0 +1,80 @@
+//! The flags that several commands share: which brokers, and which topics.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::config::run::{Mistakes, kafka_properties};
+use crate::kafka::producer::ProducerSettings;
+use crate::outbox::TopicTemplate;
+
+/// The environment's librdkafka settings, one `name=value` a line.
+const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
+
+/// Where events go.
+#[derive(Debug, Args)]
+pub struct BrokerArgs {
+    /// The brokers to begin with: host:port, separated by commas.
+    #[arg(long, env = "OUTBOXD_BROKERS", default_value = "localhost:9092")]
+    pub(super) brokers: String,
+    /// The topic, with {aggregate_type} and {event_type} as placeholders.
+    #[arg(long, env = "OUTBOXD_TOPIC", default_value = "outbox.event.{aggregate_type}")]
+    topic: String,
+    /// A librdkafka setting. Secrets go into a file (-F) or into OUTBOXD_KAFKA_PROPERTIES, which holds lines of them.
+    #[arg(short = 'X', value_name = "NAME=VALUE")]
+    property: Vec<String>,
+    /// A file of librdkafka settings, as kcat takes it: lines of name=value.
+    #[arg(short = 'F', value_name = "FILE", env = "OUTBOXD_KAFKA_FILE")]
+    property_file: Option<String>,
+    /// How long a broker may take for one request.
+    #[arg(long, env = "OUTBOXD_REQUEST_TIMEOUT", default_value = "5s")]
+    request_timeout: String,
+}
+
+impl BrokerArgs {
+    /// The template of the topics, checked.
+    pub(super) fn topic(&self, mistakes: &mut Mistakes) -> Option<TopicTemplate> {
+        mistakes.note("--topic", self.topic.parse())
+    }
+
+    /// What clients of the brokers are made from, checked; the window is that of the relay.
+    pub(super) fn producer(
+        &self,
+        window_bytes: usize,
+        window_events: usize,
+        mistakes: &mut Mistakes,
+    ) -> ProducerSettings {
+        let file = self.property_file.as_deref().map(|path| (path, std::fs::read_to_string(path)));
+        let environment = std::env::var(KAFKA_PROPERTIES).ok();
+        let properties = kafka_properties(file, environment.as_deref(), &self.property, mistakes);
+        if self.brokers.split(',').any(|broker| broker.trim().is_empty()) {
+            mistakes.add("--brokers", "expected host:port, separated by commas");
+        }
+        let settings = ProducerSettings {
+            brokers: self.brokers.clone(),
+            properties,
+            window_bytes,
+            window_events,
+            request_timeout: positive("--request-timeout", &self.request_timeout, mistakes),
+        };
+        mistakes.note("-X or -F", settings.plain_config().create_native_config().map(drop));
+        settings
+    }
+}
+
+/// A time.
+pub(super) fn duration(flag: &str, text: &str, mistakes: &mut Mistakes) -> Duration {
+    mistakes.note(flag, humantime::parse_duration(text)).unwrap_or_default()
+}
+
+/// A time of at least a millisecond.
+pub(super) fn positive(flag: &str, text: &str, mistakes: &mut Mistakes) -> Duration {
+    match mistakes.note(flag, humantime::parse_duration(text)) {
+        Some(duration) if duration >= Duration::from_millis(1) => duration,
+        Some(_) => {
+            mistakes.add(flag, "must be at least 1ms");
+            Duration::ZERO
+        }
+        None => Duration::ZERO,
+    }
+}

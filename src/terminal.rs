@@ -1,0 +1,46 @@
+//! Colours, where a person looks.
+
+use std::fmt;
+use std::io::IsTerminal;
+
+/// The colours, and what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// What is as it should be.
+    Green,
+    /// What is not.
+    Red,
+    /// What deserves a second look.
+    Yellow,
+    /// What is beside the point.
+    Grey,
+}
+
+impl Colour {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Green => 32,
+            Self::Red => 31,
+            Self::Yellow => 33,
+            Self::Grey => 90,
+        }
+    }
+
+    /// The text in this colour, as a terminal takes it.
+    #[must_use]
+    pub fn paint(self, text: impl fmt::Display) -> String {
+        format!("\x1b[{}m{text}\x1b[0m", self.code())
+    }
+}
+
+/// Whether lines on this output can be written over.
+#[must_use]
+pub fn is_terminal(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Whether this output takes colours, and its owner wants them: <https://no-color.org>.
+#[must_use]
+pub fn has_colours(output: &impl IsTerminal) -> bool {
+    is_terminal(output) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
