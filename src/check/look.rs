@@ -46,13 +46,7 @@ async fn look_at_database(settings: &Settings) -> (Vec<Finding>, Outbox) {
 }
 
 fn no_database(error: &postgres::Error) -> Finding {
-    let remedy = if error.is_authentication() {
-        "give the right role and password (PGPASSWORD, a password file), and let it in by pg_hba.conf"
-    } else if error.sqlstate().is_some_and(|state| state.code() == "3D000") {
-        "name a database that exists, with --database-url or PGDATABASE"
-    } else {
-        "is the server up, and are host and port right? --database-url and the variables PG* say where it is looked for"
-    };
+    let remedy = error.remedy().unwrap_or("see the server's log");
     Finding::error("database", error, remedy)
 }
 

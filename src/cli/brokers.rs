@@ -9,7 +9,7 @@ use crate::kafka::producer::ProducerSettings;
 use crate::outbox::TopicTemplate;
 
 /// The environment's librdkafka settings, one `name=value` a line.
-const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
+pub(super) const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
 
 /// Where events go.
 #[derive(Debug, Args)]

@@ -1,16 +1,18 @@
 //! The command line: one file a command.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub mod brokers;
 pub mod check;
 pub mod demo;
+pub mod effective;
 pub mod exit;
 pub mod run;
 pub mod setup;
 pub mod status;
 pub mod target;
 
+use effective::Effective;
 use exit::Failed;
 
 /// Publishes committed outbox rows of PostgreSQL to Kafka: in order, without loss, without polling.
@@ -22,6 +24,9 @@ pub struct Cli {
     /// How log lines look.
     #[arg(long, global = true, env = "OUTBOXD_LOG_FORMAT", value_enum, default_value_t)]
     log_format: crate::telemetry::LogFormat,
+    /// What was given, and where.
+    #[arg(skip)]
+    effective: Effective,
 }
 
 #[derive(Debug, Subcommand)]
@@ -41,6 +46,21 @@ enum Command {
 }
 
 impl Cli {
+    /// Reads the command line and the environment.
+    ///
+    /// # Errors
+    /// What is wrong with them, or the help that was asked for.
+    pub fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.clone().try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        if let Some((name, given)) = matches.subcommand() {
+            cli.effective =
+                command.find_subcommand(name).map(|subcommand| Effective::of(subcommand, given)).unwrap_or_default();
+        }
+        Ok(cli)
+    }
+
     /// Runs the command.
     ///
     /// # Errors
@@ -49,7 +69,7 @@ impl Cli {
         crate::telemetry::init_log(self.log_format);
         match self.command {
             Command::Demo(args) => demo::run(args).await,
-            Command::Run(args) => run::run(*args).await,
+            Command::Run(args) => run::run(*args, &self.effective).await,
             Command::Setup(args) => setup::run(args).await,
             Command::Check(args) => check::run(args).await,
             Command::Status(args) => status::run(args).await,

@@ -4,6 +4,7 @@ use bytesize::ByteSize;
 use clap::Args;
 
 use super::brokers::{BrokerArgs, duration, positive};
+use super::effective::Effective;
 use super::exit::{Class, Failed};
 use super::target::TargetArgs;
 use crate::config::run::{Mistakes, RunSettings, Times};
@@ -66,8 +67,8 @@ pub struct RunArgs {
 ///
 /// # Errors
 /// All mistakes in the settings together, or what halted the relay.
-pub async fn run(args: RunArgs) -> Result<(), Failed> {
-    let settings = args.settings().map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
+pub async fn run(args: RunArgs, effective: &Effective) -> Result<(), Failed> {
+    let settings = args.settings(effective).map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
     for warning in settings.database.warnings() {
         tracing::warn!("{warning}");
     }
@@ -78,7 +79,7 @@ pub async fn run(args: RunArgs) -> Result<(), Failed> {
 }
 
 impl RunArgs {
-    fn settings(&self) -> Result<RunSettings, Mistakes> {
+    fn settings(&self, effective: &Effective) -> Result<RunSettings, Mistakes> {
         let mut mistakes = Mistakes::default();
         let target = self.target.check(&mut mistakes);
         let topic = self.brokers.topic(&mut mistakes);
@@ -89,6 +90,7 @@ impl RunArgs {
         let message_bytes_max = bytes("--max-message-bytes", &self.max_message_bytes, 1024, &mut mistakes);
         match (target, topic) {
             (Some(target), Some(topic)) if mistakes.is_empty() => Ok(RunSettings {
+                summary: effective.line(&target.database, producer.properties.names()),
                 source: self.source.clone().unwrap_or_else(|| target.database.dbname().to_owned()),
                 slot: target.slot,
                 publication: target.publication,

@@ -88,5 +88,8 @@ pub(super) fn failed(error: postgres::Error) -> Failed {
     } else {
         Class::Setup
     };
-    Failed::new(class, error)
+    match error.remedy() {
+        Some(remedy) => Failed::new(class, format_args!("{error}; {remedy}")),
+        None => Failed::new(class, error),
+    }
 }

@@ -34,30 +34,8 @@ pub struct RunSettings {
     pub message_bytes_max: usize,
     /// How long the reader lets bytes gather while the stream is busy.
     pub gather: Duration,
-}
-
-/// One line, without secrets.
-impl fmt::Display for RunSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hosts: Vec<String> = self.database.hosts().iter().map(ToString::to_string).collect();
-        write!(
-            f,
-            "database {} on {} as {}, slot {}, publication {}, table {} -> brokers {}, topic {}, source {}; window {} and {} \
-             events, a status every {}",
-            self.database.dbname(),
-            hosts.join(", "),
-            self.database.user(),
-            self.slot,
-            self.publication,
-            self.table,
-            self.producer.brokers,
-            self.topic,
-            self.source,
-            bytesize::ByteSize::b(self.limits.window_bytes as u64).display().iec(),
-            self.limits.window_events,
-            humantime::format_duration(self.limits.status_interval),
-        )
-    }
+    /// All of it in one line with where each came from, without secrets.
+    pub summary: String,
 }
 
 /// How long things may take.

@@ -125,14 +125,22 @@ impl ClientContext for Reporter {
         if code == RDKafkaErrorCode::Fatal {
             self.report(Outcome::Fatal(code));
         }
+        // It follows from what was told of each broker, comes with every attempt, and the watch over the topics says it once.
+        if code == RDKafkaErrorCode::AllBrokersDown {
+            tracing::debug!(target: "outboxd::kafka", "{reason}");
+            return;
+        }
         tracing::warn!(target: "outboxd::kafka", code = %code, "{reason}");
     }
 }
 
 /// librdkafka's log lines, by its level. It never logs what a record contains.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
-    // That this setting is experimental is known, and it is only a belt.
-    if facility == "CONFWARN" && message.contains("enable.gapless.guarantee") {
+    // That this setting is experimental is known, and it is only a belt. A connection that failed is told by the error
+    // callback as well.
+    let is_known = facility == "CONFWARN" && message.contains("enable.gapless.guarantee");
+    if is_known || facility == "FAIL" {
+        tracing::debug!(target: "librdkafka", facility, "{message}");
         return;
     }
     match level {

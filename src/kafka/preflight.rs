@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use rdkafka::ClientContext;
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::metadata::{Metadata, MetadataTopic};
 use rdkafka::producer::{BaseProducer, Producer as _, ProducerContext};
 
-use super::delivery::log;
 use super::producer::ProducerSettings;
 
 /// The brokers and all their topics.
@@ -71,8 +69,9 @@ struct Listener {
 }
 
 impl ClientContext for Listener {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(level, facility, message);
+    fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
+        // What matters of it is among the findings.
+        tracing::debug!(target: "librdkafka", facility, "{message}");
     }
 
     fn error(&self, _: KafkaError, reason: &str) {
@@ -91,7 +90,7 @@ impl ProducerContext for Listener {
 /// Clients that only ask.
 pub struct Preflight {
     client: Arc<BaseProducer<Listener>>,
-    admin: AdminClient<DefaultClientContext>,
+    admin: AdminClient<Listener>,
     reason: Arc<Mutex<Option<String>>>,
     timeout: Duration,
 }
@@ -106,7 +105,8 @@ impl Preflight {
         let reason = Arc::clone(&listener.reason);
         let config = settings.plain_config();
         let client = BaseProducer::from_config_and_context(&config, listener)?;
-        Ok(Self { client: Arc::new(client), admin: config.create()?, reason, timeout: settings.request_timeout })
+        let admin = AdminClient::from_config_and_context(&config, Listener::default())?;
+        Ok(Self { client: Arc::new(client), admin, reason, timeout: settings.request_timeout })
     }
 
     /// Lists all topics.

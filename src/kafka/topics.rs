@@ -127,7 +127,7 @@ pub struct Topics {
 }
 
 impl Topics {
-    /// Begins to watch; nothing is asked before the first topic is wanted.
+    /// Begins to watch, with a first question at once: brokers that do not answer are to be told before the first event.
     ///
     /// # Errors
     /// When librdkafka does not take the settings.
@@ -183,29 +183,23 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Asks at once for a topic that is new, and again and again for all of them; ends with the loop's handle.
+    /// Asks at once, at once for a topic that is new, and again and again for all of them; ends with the loop's handle.
     async fn run(self, mut requests: mpsc::UnboundedReceiver<String>) {
         let mut in_use = BTreeSet::new();
-        let mut ask_at = None;
+        let mut ask_at = Instant::now();
         loop {
-            let ask = async {
-                match ask_at {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 name = requests.recv() => match name {
                     Some(name) => {
                         in_use.insert(name);
-                        ask_at = Some(Instant::now());
+                        ask_at = Instant::now();
                     }
                     None => return,
                 },
-                () = ask => {
+                () = tokio::time::sleep_until(ask_at) => {
                     self.ask(&in_use).await;
-                    ask_at = Some(Instant::now() + self.pause());
+                    ask_at = Instant::now() + self.pause();
                 }
             }
         }

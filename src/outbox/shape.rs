@@ -114,6 +114,15 @@ pub struct ShapeError {
     present: Vec<String>,
 }
 
+impl ShapeError {
+    /// The error about a table of which these columns are published, if some are missing.
+    #[must_use]
+    pub fn among(table: &str, columns: &[String]) -> Option<Self> {
+        let missing = Role::missing(columns);
+        (!missing.is_empty()).then(|| Self { table: table.to_owned(), missing, present: columns.to_vec() })
+    }
+}
+
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let missing: Vec<String> = self.missing.iter().map(|names| names.join(" or ")).collect();

@@ -175,6 +175,30 @@ impl Error {
         self.is(&SqlState::CANNOT_CONNECT_NOW)
     }
 
+    /// The database does not exist (3D000).
+    #[must_use]
+    pub fn is_database_missing(&self) -> bool {
+        self.is(&SqlState::INVALID_CATALOG_NAME)
+    }
+
+    /// What to do about it, for what is common and not said by the message.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        if self.is_authentication() {
+            Some("give the right role and password (PGPASSWORD, a password file), and let it in by pg_hba.conf")
+        } else if self.is_database_missing() {
+            Some("name a database that exists, with --database-url or PGDATABASE")
+        } else if self.is_privilege() {
+            Some("grant it, or use another role; for replication: ALTER ROLE ... REPLICATION")
+        } else if self.is_starting_or_stopping() {
+            Some("the server is starting or stopping; try again")
+        } else if self.is_connection_lost() {
+            Some("is the server up, and are host and port right? --database-url and the variables PG* say where it is")
+        } else {
+            None
+        }
+    }
+
     /// A message was announced that is larger than `--max-message-bytes`.
     #[must_use]
     pub const fn is_too_large(&self) -> bool {

@@ -31,6 +31,8 @@ pub enum Reason {
     Unreachable,
     /// The server is not set up for logical replication, or not the right one.
     Server,
+    /// The database does not exist.
+    NoDatabase,
     /// librdkafka does not take the settings.
     Settings,
 }
@@ -48,15 +50,21 @@ impl Reason {
             Self::Refused => "correct the topic's settings and start again",
             Self::Shape => "correct the table or the publication's column list",
             Self::OtherEvent => "the server was restored while outboxd ran; start outboxd again",
-            Self::NoTopic => "create it",
+            Self::NoTopic => "create it, or choose another with --topic",
             Self::TopicShrunk => {
                 "start outboxd again: everything unconfirmed is then published to the partitions there are"
             }
             Self::Slot => {
                 "`outboxd setup` creates what is missing; events since the old slot was lost are not in a new one"
             }
-            Self::Forbidden => "check the role, its password and pg_hba.conf",
-            Self::Unreachable => "check address and network",
+            Self::Forbidden => {
+                "give the right role and password (PGPASSWORD, a password file), let it in by pg_hba.conf, and ALTER ROLE ... \
+                 REPLICATION"
+            }
+            Self::Unreachable => {
+                "is the server up, and are host and port right? (--database-url and the variables PG*)"
+            }
+            Self::NoDatabase => "name a database that exists, with --database-url or PGDATABASE",
             Self::Server => "check the server's settings",
             Self::Settings => "correct the setting",
         }

@@ -9,6 +9,7 @@ use super::backoff::Backoff;
 use super::halt::{Halt, Reason};
 use super::sentinel::{Sentinel, Word};
 use crate::config::run::RunSettings;
+use crate::outbox::ShapeError;
 use crate::postgres::wire::quote;
 use crate::postgres::{
     self, Block, EndLsn, Lsn, ReplicationConnection, ReplicationStream, Status, StreamSettings, SystemIdentity,
@@ -23,6 +24,8 @@ pub(super) struct Session {
     pub(super) confirmed: EndLsn,
     /// The server process that serves the connection.
     pub(super) pid: i32,
+    /// Who read the slot when it was looked at, in words.
+    reader: Option<String>,
 }
 
 /// Why there is no connection.
@@ -119,10 +122,13 @@ impl Link {
 
     /// Begins to stream from where the slot stands.
     pub(super) async fn start(&mut self, session: Session) -> Result<(), Failure> {
-        let Session { connection, pid, .. } = session;
+        let Session { connection, pid, reader, .. } = session;
         let publications = [self.settings.publication.as_str()];
         let started = connection.start(&self.settings.slot, Lsn::ZERO, &publications).await;
-        let stream = started.map_err(classify)?;
+        let stream = started.map_err(|error| match reader {
+            Some(reader) if error.is_slot_active() => classify(error.context(reader)),
+            _ => classify(error),
+        })?;
         let sentinel = Sentinel::watch(self.settings.database.clone(), self.settings.slot.clone(), pid);
         self.state = State::Up { stream: Box::new(stream), sentinel };
         Ok(())
@@ -162,36 +168,65 @@ async fn connect(settings: RunSettings) -> Result<Session, Failure> {
     let stream = StreamSettings { max_message_bytes: settings.message_bytes_max, gather: settings.gather };
     let mut connection = ReplicationConnection::connect(&settings.database, &stream).await.map_err(classify)?;
     let identity = connection.identify_system().await.map_err(classify)?;
-    let confirmed = look_at_slot(&mut connection, &settings).await?;
+    look_at_server(&mut connection).await?;
+    let (confirmed, reader) = look_at_slot(&mut connection, &settings).await?;
     look_at_publication(&mut connection, &settings).await?;
     let pid = connection.backend_pid();
-    Ok(Session { connection, identity, confirmed, pid })
+    Ok(Session { connection, identity, confirmed, pid, reader })
 }
 
-/// Where the slot stands.
-async fn look_at_slot(connection: &mut ReplicationConnection, settings: &RunSettings) -> Result<EndLsn, Failure> {
+/// Whether the server can do what is needed. In the middle of a failover there may be a standby only, which is waited for.
+async fn look_at_server(connection: &mut ReplicationConnection) -> Result<(), Failure> {
+    let query = "select pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('wal_level')";
+    let rows = connection.simple_query(query).await.map_err(classify)?;
+    match rows.into_iter().next().as_deref() {
+        Some([Some(standby), _]) if standby == "t" => Err(Failure::Retry(postgres::Error::wrong_server(
+            "this server is a standby; name the primary, or name all servers and set target_session_attrs=primary",
+        ))),
+        Some([_, Some(level)]) if level != "logical" => {
+            let what = format!("wal_level is {level}; ALTER SYSTEM SET wal_level = 'logical' and restart the server");
+            Err(Failure::Halt(Halt::new(Reason::Server, None, what)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where the slot stands, and who reads it, in words.
+async fn look_at_slot(
+    connection: &mut ReplicationConnection,
+    settings: &RunSettings,
+) -> Result<(EndLsn, Option<String>), Failure> {
     let slot = &settings.slot;
     let halt = |reason, what: String| Err(Failure::Halt(Halt::new(reason, None, what)));
+    // The reader of a role that we may not see has no application and no age.
     let query = format!(
-        "select plugin, database, coalesce(wal_status, ''), confirmed_flush_lsn from pg_catalog.pg_replication_slots \
-         where slot_name = {}",
+        "select plugin, database, coalesce(wal_status, ''), confirmed_flush_lsn, \
+         'it is read by the server process ' || active_pid || coalesce((select ' (' || application_name || coalesce(' from ' || \
+         pg_catalog.host(client_addr), '') || '), connected for ' || pg_catalog.date_trunc('second', pg_catalog.now() - \
+         backend_start) from pg_catalog.pg_stat_activity where pid = active_pid), '') \
+         from pg_catalog.pg_replication_slots where slot_name = {}",
         quote::literal(slot)
     );
     let rows = connection.simple_query(&query).await.map_err(classify)?;
-    let row: Option<[Option<String>; 4]> = rows.into_iter().next().and_then(|row| row.try_into().ok());
-    let Some([plugin, database, wal_status, confirmed]) = row else {
+    let row: Option<[Option<String>; 5]> = rows.into_iter().next().and_then(|row| row.try_into().ok());
+    let Some([plugin, database, wal_status, confirmed, reader]) = row else {
         return halt(Reason::Slot, format!("the replication slot {slot:?} does not exist"));
     };
     if plugin.as_deref() != Some("pgoutput") {
         let plugin = plugin.unwrap_or_else(|| "none (it is physical)".to_owned());
         return halt(
             Reason::Slot,
-            format!("the replication slot {slot:?} has the plugin {plugin} instead of pgoutput"),
+            format!(
+                "the replication slot {slot:?} has the plugin {plugin} instead of pgoutput; choose another with --slot"
+            ),
         );
     }
     if database.as_deref() != Some(settings.database.dbname()) {
         let database = database.unwrap_or_default();
-        return halt(Reason::Slot, format!("the replication slot {slot:?} belongs to the database {database:?}"));
+        return halt(
+            Reason::Slot,
+            format!("the replication slot {slot:?} belongs to the database {database:?}; choose another with --slot"),
+        );
     }
     if wal_status.as_deref() == Some("lost") {
         return halt(
@@ -200,28 +235,48 @@ async fn look_at_slot(connection: &mut ReplicationConnection, settings: &RunSett
         );
     }
     let confirmed = confirmed.and_then(|text| text.parse::<Lsn>().ok()).unwrap_or(Lsn::ZERO);
-    Ok(EndLsn::new(confirmed))
+    Ok((EndLsn::new(confirmed), reader))
 }
 
 async fn look_at_publication(connection: &mut ReplicationConnection, settings: &RunSettings) -> Result<(), Failure> {
     let (publication, table) = (&settings.publication, &settings.table);
+    // The published columns, through JSON since lists of them came with version 15; before, those of the table.
     let query = format!(
-        "select pubinsert, exists (select from pg_catalog.pg_publication_tables t where t.pubname = p.pubname and \
-         t.schemaname = {} and t.tablename = {}) from pg_catalog.pg_publication p where pubname = {}",
+        "select p.pubinsert, (select coalesce(nullif(pg_catalog.to_jsonb(t) -> 'attnames', 'null'), \
+         (select pg_catalog.jsonb_agg(a.attname) from pg_catalog.pg_attribute a \
+          join pg_catalog.pg_class c on c.oid = a.attrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+          where n.nspname = t.schemaname and c.relname = t.tablename and a.attnum > 0 and not a.attisdropped)) \
+         from pg_catalog.pg_publication_tables t where t.pubname = p.pubname and t.schemaname = {} and t.tablename = {}) \
+         from pg_catalog.pg_publication p where p.pubname = {}",
         quote::literal(table.schema()),
         quote::literal(table.name()),
         quote::literal(publication)
     );
     let rows = connection.simple_query(&query).await.map_err(classify)?;
-    let what = match rows.into_iter().next().as_deref() {
-        Some([Some(inserts), Some(covers)]) if inserts == "t" && covers == "t" => return Ok(()),
+    let row = rows.into_iter().next();
+    let what = match row.as_deref() {
+        Some([Some(inserts), Some(columns)]) if inserts == "t" => return look_at_columns(settings, columns),
         Some([Some(inserts), _]) if inserts != "t" => {
-            format!("the publication {publication:?} does not publish inserts")
+            format!(
+                "the publication {publication:?} does not publish inserts; ALTER PUBLICATION {publication} SET (publish = 'insert')"
+            )
         }
-        Some(_) => format!("the publication {publication:?} does not cover the table {table}"),
+        Some(_) => format!(
+            "the publication {publication:?} does not cover the table {table}; ALTER PUBLICATION {publication} ADD TABLE {table}"
+        ),
         None => format!("the publication {publication:?} does not exist"),
     };
     Err(Failure::Halt(Halt::new(Reason::Slot, None, what)))
+}
+
+/// Whether every role has a column among those that are published: a JSON list of names.
+fn look_at_columns(settings: &RunSettings, columns: &str) -> Result<(), Failure> {
+    // A list that cannot be read is none; the first row then tells.
+    let columns: Vec<String> = serde_json::from_str(columns).unwrap_or_default();
+    match ShapeError::among(&settings.table.to_string(), &columns) {
+        Some(error) if !columns.is_empty() => Err(Failure::Halt(Halt::new(Reason::Shape, None, error))),
+        _ => Ok(()),
+    }
 }
 
 /// What an error of the connection leads to. Total: what is not known halts.
@@ -234,6 +289,7 @@ fn classify(error: postgres::Error) -> Failure {
         // Terminated, crashed, starting or stopping, too many connections, out of memory, the slot in use.
         "57P01" | "57P02" | "57P03" | "57P05" | "53300" | "53200" | "53100" | "55006" => return Failure::Retry(error),
         "42704" | "55000" => Reason::Slot,
+        _ if error.is_database_missing() => Reason::NoDatabase,
         _ if error.is_authentication() => Reason::Forbidden,
         "42501" => Reason::Forbidden,
         _ if error.is_too_large() => Reason::TooLarge,

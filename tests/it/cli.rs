@@ -141,63 +141,6 @@ async fn setup_names_the_transaction_that_the_slot_waits_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_in_the_database_is_named() {
-    let postgres = shared_postgres(versions()[0]).await;
-    let scenario = Scenario::without_topic(postgres, "127.0.0.1:1").await;
-    let sql = scenario.sql().await;
-    let ended = |flag: &'static str, value: &'static str| {
-        let command = scenario.relay().flag("--start-limit", "1s").flag(flag, value);
-        async move {
-            let mut relay = command.start();
-            let status = relay.ended(Duration::from_secs(30)).await;
-            (status.code(), relay.log())
-        }
-    };
-    for (flag, value, code, text) in [
-        ("--slot", "absent", 78, "the replication slot \"absent\" does not exist"),
-        ("--publication", "absent", 78, "the publication \"absent\" does not exist"),
-        ("--table", "public.absent", 78, "does not cover the table public.absent"),
-    ] {
-        let (status, log) = ended(flag, value).await;
-        assert_eq!(status, Some(code), "{log}");
-        assert!(log.contains(text), "{text:?} is missing in:\n{log}");
-    }
-    sql.batch_execute("select pg_create_logical_replication_slot(current_database() || '_t', 'test_decoding')")
-        .await
-        .unwrap();
-    let mut other = scenario.relay().flag("--slot", &format!("{}_t", scenario.database)).start();
-    assert_eq!(other.ended(Duration::from_secs(30)).await.code(), Some(78));
-    assert!(other.log().contains("test_decoding instead of pgoutput"), "{}", other.log());
-
-    // A publication that was made after the slot is never seen by it.
-    let late = format!("{}_late", scenario.database);
-    sql.batch_execute(&format!("select pg_create_logical_replication_slot('{late}', 'pgoutput')")).await.unwrap();
-    sql.batch_execute("create publication late for table outboxd.outbox with (publish = 'insert')").await.unwrap();
-    let mut relay = scenario.relay().flag("--slot", &late).flag("--publication", "late").start();
-    relay.ready().await;
-    sql.batch_execute("alter publication late rename to later").await.unwrap();
-    sql.batch_execute("insert into outboxd.outbox (id, aggregate_type, aggregate_id, event_type, payload) values (gen_random_uuid(), 't', 'k', 'e', '1')").await.unwrap();
-    if postgres.version() < 18 {
-        assert_eq!(relay.ended(Duration::from_secs(30)).await.code(), Some(78), "{}", relay.log());
-        assert!(relay.log().contains("publication \"late\" does not exist"), "{}", relay.log());
-    }
-
-    for (from, to, code, text) in [
-        ("password=outboxd-tests", "password=wrong", 77, "password authentication failed"),
-        (format!("port={}", postgres.port()).as_str(), "port=1", 69, "refused"),
-        (format!("dbname={}", scenario.database).as_str(), "dbname=absent", 78, "database \"absent\" does not exist"),
-    ] {
-        let mut command = scenario.relay().flag("--start-limit", "1s");
-        command.database_url = command.database_url.replace(from, to);
-        let mut relay = command.start();
-        let status = relay.ended(Duration::from_secs(30)).await;
-        assert_eq!(status.code(), Some(code), "{}", relay.log());
-        assert!(relay.log().contains(text), "{text:?} is missing in:\n{}", relay.log());
-        assert!(!relay.log().contains("password=wrong"));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_is_in_use_is_waited_for() {
     let postgres = shared_postgres(versions()[0]).await;
     let scenario = Scenario::without_topic(postgres, "127.0.0.1:1").await;
@@ -209,6 +152,11 @@ async fn a_slot_that_is_in_use_is_waited_for() {
         if attempts >= 5 { Ok(()) } else { Err(attempts) }
     })
     .await;
+    // With the reader's process id, name and age.
+    let log = second.log();
+    let told =
+        log.lines().find(|line| line.contains("it is read by the server process ")).unwrap_or_else(|| panic!("{log}"));
+    assert!(told.contains("(outboxd from ") && told.contains("connected for 00:00:"), "{told}");
     let drop = scenario.outboxd("drop").args(["--slot", &scenario.slot]).output().await.unwrap();
     assert_eq!(drop.status.code(), Some(78));
     assert!(String::from_utf8_lossy(&drop.stderr).contains("is in use by the server process"));

@@ -5,6 +5,7 @@ mod check;
 mod cli;
 mod content;
 mod demo;
+mod errors;
 mod harness;
 mod restart;
 mod servers;

@@ -74,7 +74,7 @@ impl Relay {
         self.publisher.unfence();
         if !self.is_ready {
             self.is_ready = true;
-            tracing::info!("ready: {}", self.settings);
+            tracing::info!("ready: {}", self.settings.summary);
         }
         Ok(())
     }

@@ -36,7 +36,17 @@ impl Relay {
 
     /// Takes over what has become known of the topics.
     pub(super) fn learn_topics(&mut self) -> Result<(), Halt> {
+        let had_failed = self.directory.failure().is_some();
         self.directory = self.topics.directory();
+        match self.directory.failure() {
+            Some(failure) if !had_failed => tracing::warn!(
+                "no answer from the brokers {}: {failure}; events wait. Are they up, and is --brokers right? `outboxd check` \
+                 looks closer",
+                self.settings.producer.brokers
+            ),
+            None if had_failed => tracing::info!("the brokers answer"),
+            _ => {}
+        }
         self.publisher.adapt(self.directory.sizes());
         let shrunk = self.router.refresh(&self.directory, &mut self.core);
         match shrunk.map_err(|error| Halt::new(Reason::Undecodable, None, error))? {
