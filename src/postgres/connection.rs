@@ -39,6 +39,8 @@ pub struct ReplicationConnection {
     parameters: BTreeMap<String, String>,
     backend_pid: i32,
     place: String,
+    /// Which of the hosts it is.
+    host: usize,
     settings: StreamSettings,
 }
 
@@ -62,9 +64,9 @@ impl ReplicationConnection {
     /// When no host will do: with what happened at each. When a host answers and does not let one in: with that.
     pub async fn connect(conninfo: &Conninfo, settings: &StreamSettings) -> Result<Self> {
         let mut attempts = Attempts::new(conninfo);
-        while let Some((host, _, pass)) = attempts.next() {
+        while let Some((host, index, pass)) = attempts.next() {
             match Self::connect_host(conninfo, host, pass, settings).await {
-                Ok(connection) => return Ok(connection),
+                Ok(connection) => return Ok(Self { host: index, ..connection }),
                 Err(error) => attempts.failed(host, error)?,
             }
         }
@@ -81,6 +83,12 @@ impl ReplicationConnection {
     #[must_use]
     pub fn server_version_num(&self) -> u32 {
         self.parameters.get("server_version").map_or(0, |version| version_num(version))
+    }
+
+    /// How to reach the server of this connection, given how it was reached.
+    #[must_use]
+    pub fn same_host(&self, conninfo: &Conninfo) -> Conninfo {
+        conninfo.only(self.host)
     }
 
     /// The host this is connected to, in words.
@@ -102,6 +110,10 @@ impl ReplicationConnection {
     }
 
     /// Runs SQL or a replication command and returns the rows. Columns come in the order of the question.
+    ///
+    /// Nothing may be asked here about publications and tables that are streamed afterwards: the server process would keep
+    /// today's definitions in its caches and decode yesterday's log with them. Seen with 14: a publication that is younger
+    /// than the slot was no error any more, and its rows were left out.
     ///
     /// # Errors
     /// When the server refuses it or the connection is lost.
@@ -197,6 +209,7 @@ impl ReplicationConnection {
             parameters: BTreeMap::new(),
             backend_pid: 0,
             place: host.to_string(),
+            host: 0,
             settings: settings.clone(),
         };
         connection.send(|out| frontend::startup_message(startup_parameters(conninfo), out)).await?;

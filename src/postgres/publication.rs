@@ -10,12 +10,14 @@ use super::wire::quote::identifier;
 const UNPUBLISHED: [&str; 3] = ["seq", "txid", "created_at"];
 
 /// A publication as the catalogue shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
     /// It publishes inserts.
     pub inserts: bool,
     /// It covers the table that was asked about.
     pub covers: bool,
+    /// The columns of the table that it publishes: before version 15 all.
+    pub columns: Vec<String>,
 }
 
 /// Looks the publication up, and whether it covers the table; `None` where there is none.
@@ -23,10 +25,21 @@ pub struct Publication {
 /// # Errors
 /// When the connection is lost.
 pub async fn inspect(client: &Client, name: &str, table: &QualifiedName) -> Result<Option<Publication>> {
-    let query = "select p.pubinsert, exists (select from pg_catalog.pg_publication_tables t where t.pubname = p.pubname \
-                 and t.schemaname = $2 and t.tablename = $3) from pg_catalog.pg_publication p where p.pubname = $1";
+    // Through JSON, since lists of columns came with version 15.
+    let query = "select p.pubinsert, t.tablename is not null, case \
+        when jsonb_typeof(to_jsonb(t) -> 'attnames') = 'array' \
+        then array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) \
+        else array(select a.attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid \
+                   join pg_namespace n on n.oid = c.relnamespace \
+                   where n.nspname = $2 and c.relname = $3 and a.attnum > 0 and not a.attisdropped) end \
+        from pg_publication p left join pg_publication_tables t \
+          on t.pubname = p.pubname and t.schemaname = $2 and t.tablename = $3 \
+        where p.pubname = $1";
     let row = client.query_opt(query, &[&name, &table.schema(), &table.name()]).await?;
-    row.map(|row| Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)? })).transpose()
+    let publication = |row: tokio_postgres::Row| -> Result<Publication> {
+        Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)?, columns: row.try_get(2)? })
+    };
+    row.map(publication).transpose()
 }
 
 /// The columns of a table in their order, without those that nobody reads.

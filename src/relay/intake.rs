@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tokio_postgres::error::SqlState;
+
 use super::core::{Arrival, Core};
 use super::halt::{Halt, Reason};
 use super::resume::{OtherHistory, TransactionId};
@@ -11,7 +13,7 @@ use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
 use crate::outbox::{Event, Record, Shape};
 use crate::pgoutput::{self, Message, Relation, RelationCache, Tuple};
-use crate::postgres::{self, Block, CopyMessage, QualifiedName};
+use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
 
 /// How far a block got.
@@ -112,10 +114,7 @@ impl Intake {
                     core.keepalive(wal_end, reply_requested).map_err(|other| Refused::Trouble(other.into()))
                 }
                 Some(Ok(CopyMessage::Done)) => return Ok(Taken::Done),
-                Some(Ok(CopyMessage::Notice(notice))) => {
-                    tracing::info!("the server says: {notice}");
-                    Ok(())
-                }
+                Some(Ok(CopyMessage::Notice(notice))) => self::notice(&notice),
                 Some(Err(error)) if error.as_server_error().is_some() => return Ok(Taken::Lost(error)),
                 Some(Err(error)) => return Err(Halt::new(Reason::Undecodable, None, error)),
             };
@@ -246,4 +245,18 @@ impl From<Halt> for Refused {
     fn from(halt: Halt) -> Self {
         Self::Halt(Box::new(halt))
     }
+}
+
+/// What the server says beside the stream. From 18 on it only warns where the slot does not see the publication, and leaves the
+/// rows out; before, that was an error.
+fn notice(notice: &ServerError) -> Result<(), Refused> {
+    if *notice.sqlstate() == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE && notice.severity() == "WARNING" {
+        let what = format!(
+            "the server leaves out rows where the slot does not see the publication: {notice}; when it was created after the \
+             slot, drop the slot and create it again"
+        );
+        return Err(Refused::Halt(Box::new(Halt::new(Reason::Slot, None, what))));
+    }
+    tracing::info!("the server says: {notice}");
+    Ok(())
 }

@@ -12,7 +12,8 @@ use crate::config::run::RunSettings;
 use crate::outbox::ShapeError;
 use crate::postgres::wire::quote;
 use crate::postgres::{
-    self, Block, EndLsn, Lsn, ReplicationConnection, ReplicationStream, Status, StreamSettings, SystemIdentity,
+    self, Block, Conninfo, EndLsn, Lsn, ReplicationConnection, ReplicationStream, Status, StreamSettings,
+    SystemIdentity, publication, sql,
 };
 
 /// A connection that has not begun to stream, and what the server said about itself.
@@ -170,7 +171,7 @@ async fn connect(settings: RunSettings) -> Result<Session, Failure> {
     let identity = connection.identify_system().await.map_err(classify)?;
     look_at_server(&mut connection).await?;
     let (confirmed, reader) = look_at_slot(&mut connection, &settings).await?;
-    look_at_publication(&mut connection, &settings).await?;
+    look_at_publication(&settings, &connection.same_host(&settings.database)).await?;
     let pid = connection.backend_pid();
     Ok(Session { connection, identity, confirmed, pid, reader })
 }
@@ -238,44 +239,32 @@ async fn look_at_slot(
     Ok((EndLsn::new(confirmed), reader))
 }
 
-async fn look_at_publication(connection: &mut ReplicationConnection, settings: &RunSettings) -> Result<(), Failure> {
-    let (publication, table) = (&settings.publication, &settings.table);
-    // The published columns, through JSON since lists of them came with version 15; before, those of the table.
-    let query = format!(
-        "select p.pubinsert, (select coalesce(nullif(pg_catalog.to_jsonb(t) -> 'attnames', 'null'), \
-         (select pg_catalog.jsonb_agg(a.attname) from pg_catalog.pg_attribute a \
-          join pg_catalog.pg_class c on c.oid = a.attrelid join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
-          where n.nspname = t.schemaname and c.relname = t.tablename and a.attnum > 0 and not a.attisdropped)) \
-         from pg_catalog.pg_publication_tables t where t.pubname = p.pubname and t.schemaname = {} and t.tablename = {}) \
-         from pg_catalog.pg_publication p where p.pubname = {}",
-        quote::literal(table.schema()),
-        quote::literal(table.name()),
-        quote::literal(publication)
-    );
-    let rows = connection.simple_query(&query).await.map_err(classify)?;
-    let row = rows.into_iter().next();
-    let what = match row.as_deref() {
-        Some([Some(inserts), Some(columns)]) if inserts == "t" => return look_at_columns(settings, columns),
-        Some([Some(inserts), _]) if inserts != "t" => {
-            format!(
-                "the publication {publication:?} does not publish inserts; ALTER PUBLICATION {publication} SET (publish = 'insert')"
-            )
-        }
-        Some(_) => format!(
-            "the publication {publication:?} does not cover the table {table}; ALTER PUBLICATION {publication} ADD TABLE {table}"
+/// Whether the publication covers the table. Over a connection of its own, since the replication connection must not know
+/// today's definitions: see [`ReplicationConnection::simple_query`].
+async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Result<(), Failure> {
+    let (name, table) = (&settings.publication, &settings.table);
+    let client = sql::connect_and_spawn(database).await.map_err(classify)?;
+    let what = match publication::inspect(&client, name, table).await.map_err(classify)? {
+        Some(found) if found.inserts && found.covers => return look_at_columns(settings, &found.columns),
+        Some(found) if found.inserts => format!(
+            "the publication {name:?} does not cover the table {table}; ALTER PUBLICATION {} ADD TABLE {}",
+            quote::identifier(name),
+            table.quoted()
         ),
-        None => format!("the publication {publication:?} does not exist"),
+        Some(_) => format!(
+            "the publication {name:?} does not publish inserts; ALTER PUBLICATION {} SET (publish = 'insert')",
+            quote::identifier(name)
+        ),
+        None => format!("the publication {name:?} does not exist"),
     };
     Err(Failure::Halt(Halt::new(Reason::Slot, None, what)))
 }
 
-/// Whether every role has a column among those that are published: a JSON list of names.
-fn look_at_columns(settings: &RunSettings, columns: &str) -> Result<(), Failure> {
-    // A list that cannot be read is none; the first row then tells.
-    let columns: Vec<String> = serde_json::from_str(columns).unwrap_or_default();
-    match ShapeError::among(&settings.table.to_string(), &columns) {
-        Some(error) if !columns.is_empty() => Err(Failure::Halt(Halt::new(Reason::Shape, None, error))),
-        _ => Ok(()),
+/// Whether every role has a column among those that are published.
+fn look_at_columns(settings: &RunSettings, columns: &[String]) -> Result<(), Failure> {
+    match ShapeError::among(&settings.table.to_string(), columns) {
+        Some(error) => Err(Failure::Halt(Halt::new(Reason::Shape, None, error))),
+        None => Ok(()),
     }
 }
 

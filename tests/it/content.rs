@@ -181,6 +181,31 @@ async fn columns_are_added_and_renamed_while_events_flow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_read_with_the_definitions_of_its_own_time() {
+    each(|scenario, _| async move {
+        let consumer = scenario.consume();
+        let sql = scenario.sql().await;
+        sql.batch_execute("alter publication outboxd set table outboxd.outbox").await.unwrap();
+        let event = |key: &str, columns: &str, values: &str| {
+            format!(
+                "insert into outboxd.outbox (id, aggregate_type, aggregate_id, event_type, payload{columns}) \
+                 values (gen_random_uuid(), '{}', '{key}', 'e', '1'{values})",
+                scenario.topic
+            )
+        };
+        sql.batch_execute(&event("a", ", headers", ", '{\"trace\": \"t-1\"}'")).await.unwrap();
+        sql.batch_execute("alter table outboxd.outbox drop column headers").await.unwrap();
+        sql.batch_execute(&event("a", "", "")).await.unwrap();
+        let relay = scenario.start().await;
+        payloads(&consumer, 2).await;
+        let traces: Vec<_> = consumer.records().iter().map(|record| header(record, "trace")).collect();
+        assert_eq!(traces, [Some("t-1".to_owned()), None]);
+        assert!(relay.terminate().await.success());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn updates_deletes_and_other_tables_are_nothing_to_it() {
     each(|scenario, _| async move {
         let consumer = scenario.consume();

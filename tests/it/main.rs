@@ -7,6 +7,7 @@ mod content;
 mod demo;
 mod errors;
 mod harness;
+mod large;
 mod restart;
 mod servers;
 mod shorter;

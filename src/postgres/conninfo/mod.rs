@@ -205,6 +205,12 @@ impl Conninfo {
         &self.warnings
     }
 
+    /// The same with one of its hosts alone.
+    pub(crate) fn only(&self, host: usize) -> Self {
+        let hosts = self.hosts.get(host).cloned().map_or_else(|| self.hosts.clone(), |host| vec![host]);
+        Self { hosts, ..self.clone() }
+    }
+
     /// The hosts in the order in which they are tried this time, as indexes.
     pub(crate) fn attempts(&self) -> Vec<usize> {
         let mut order: Vec<_> = (0..self.hosts.len()).collect();
