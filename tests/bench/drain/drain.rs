@@ -147,8 +147,7 @@ impl Meters {
     fn run(mut self, rows: u64, events_per_s: f64) -> Run {
         let seconds = self.begin.elapsed().as_secs_f64();
         let walsender = self.walsender.map_or(0.0, |meter| meter.cpu());
-        let others = self.machine.others(self.client.cpu() + self.broker.cpu() + walsender);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let others_percent = self.machine.others_percent(self.client.cpu() + self.broker.cpu() + walsender);
         let a_million = |cpu: f64| cpu * 1e6 / rows as f64;
         Run {
             events_per_s,
@@ -156,7 +155,7 @@ impl Meters {
             cpu_client: a_million(self.client.cpu()),
             cpu_walsender: a_million(walsender),
             cpu_broker: a_million(self.broker.cpu()),
-            others_percent: 100.0 * others / seconds / cores,
+            others_percent,
             peak_mib: self.client.peak_mib(),
         }
     }

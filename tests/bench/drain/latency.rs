@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::backlog::{Feed, REFERENCE, copy_slot};
 use super::failure::Failure;
 use super::generator::Load;
-use super::meter::Meter;
+use super::meter::{Machine, Meter};
 use super::options::Options;
 use super::relay::Measured;
 use super::stage::Stage;
@@ -29,6 +29,8 @@ pub(crate) struct Latency {
     pub(crate) max_ms: f64,
     /// CPU of the relay in percent of a core.
     pub(crate) cpu_percent: f64,
+    /// CPU of the whole machine, with the load itself and both servers. Near 100 it is the machine that is measured.
+    pub(crate) machine_percent: f64,
 }
 
 pub(crate) async fn all(stage: &Stage, options: &Options) -> Result<Vec<Latency>, Failure> {
@@ -56,10 +58,11 @@ async fn latency(stage: &Stage, feed: &Feed, load: Load) -> Result<Latency, Fail
     until_count(&consumer, warm_up.events()).await?;
     consumer.take();
 
-    let mut meter = Meter::from_now(relay.pid());
+    let (mut meter, machine) = (Meter::from_now(relay.pid()), Machine::from_now());
     let first = i64::from(warm_up.events()) + 1;
     let written_in = load.write(stage, feed, first).await.as_secs_f64();
     meter.sample();
+    let machine_percent = machine.busy_percent();
     until_count(&consumer, load.events()).await?;
     relay.terminate().await?;
     let latencies = latencies(&consumer.take(), first, load)?;
@@ -73,6 +76,7 @@ async fn latency(stage: &Stage, feed: &Feed, load: Load) -> Result<Latency, Fail
         p99_ms: percentile(&latencies, 99.0),
         max_ms: percentile(&latencies, 100.0),
         cpu_percent: 100.0 * meter.cpu() / written_in,
+        machine_percent,
     })
 }
 

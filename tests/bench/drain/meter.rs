@@ -1,6 +1,7 @@
 //! What processes and the whole machine have used, from /proc.
 
 use std::fs;
+use std::time::Instant;
 
 /// /proc counts CPU time in hundredths of a second on every architecture (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -48,19 +49,31 @@ impl Meter {
 
 /// What the whole machine uses from now on.
 pub(crate) struct Machine {
+    since: Instant,
     begin: f64,
     own: Meter,
 }
 
 impl Machine {
     pub(crate) fn from_now() -> Self {
-        Self { begin: busy_seconds(), own: Meter::from_now(std::process::id()) }
+        Self { since: Instant::now(), begin: busy_seconds(), own: Meter::from_now(std::process::id()) }
     }
 
-    /// CPU seconds that went neither to the processes whose sum is given nor to this program: whether something disturbed us.
-    pub(crate) fn others(&mut self, accounted: f64) -> f64 {
+    /// What went neither to the processes whose CPU seconds are given nor to this program, in percent of the machine: whether
+    /// something disturbed us.
+    pub(crate) fn others_percent(&mut self, accounted: f64) -> f64 {
         self.own.sample();
-        (busy_seconds() - self.begin - self.own.cpu() - accounted).max(0.0)
+        self.percent(busy_seconds() - self.begin - self.own.cpu() - accounted)
+    }
+
+    /// How busy the machine is, with everything.
+    pub(crate) fn busy_percent(&self) -> f64 {
+        self.percent(busy_seconds() - self.begin)
+    }
+
+    fn percent(&self, cpu: f64) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        100.0 * cpu.max(0.0) / self.since.elapsed().as_secs_f64() / cores
     }
 }
 

@@ -153,9 +153,12 @@ fn rate(runs: &[Run]) -> Spread {
 
 impl std::fmt::Display for Latency {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { events_per_s_written, p50_ms, p99_ms, max_ms, cpu_percent, .. } = self;
+        let Self { events_per_s_written, p50_ms, p99_ms, max_ms, cpu_percent, machine_percent, .. } = self;
         write!(formatter, "p50 {p50_ms:.2} ms, p99 {p99_ms:.2} ms, max {max_ms:.2} ms; ")?;
-        write!(formatter, "written {events_per_s_written:.0} a second; relay {cpu_percent:.0} % of a core")
+        write!(
+            formatter,
+            "written {events_per_s_written:.0} a second; relay {cpu_percent:.0} % of a core, machine {machine_percent:.0} %"
+        )
     }
 }
 
@@ -168,6 +171,7 @@ impl Latency {
             "p99_ms": round(self.p99_ms),
             "max_ms": round(self.max_ms),
             "cpu_relay_percent": round(self.cpu_percent),
+            "machine_percent": round(self.machine_percent),
         })
     }
 }
