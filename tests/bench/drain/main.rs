@@ -13,6 +13,9 @@
 //! metadata) is not in it. `start` measures that alone. For `pg_recvlogical`, which checks nothing, the time is that of the whole
 //! process. Median over median.
 //!
+//! Before drain and latency the broker is warmed up with drains that are not measured; a cold one costs a third of the rate.
+//! With `--quick` it stays half cold.
+//!
 //! The numbers compare only within one run of this program: machines differ, and one machine differs from hour to hour.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 

@@ -72,6 +72,10 @@ impl Options {
         if self.quick { 50_000 } else { 200_000 }
     }
 
+    pub(crate) fn warm_ups(&self) -> u32 {
+        if self.quick { 4 } else { 12 }
+    }
+
     pub(crate) fn runs(&self) -> u32 {
         self.runs.unwrap_or(if self.quick { 1 } else { 3 })
     }
