@@ -33,7 +33,8 @@ fi
 # A session's name begins with the id of its test process.
 {
     ls "$run" 2>/dev/null
-    docker ps --all --format "{{.Label \"$label\"}}" --filter "label=$label" 2>/dev/null
+    # No engine, no containers.
+    docker ps --all --format "{{.Label \"$label\"}}" --filter "label=$label" 2>/dev/null || true
 } | sort -u | while read -r session; do
     if [ ! -d "/proc/${session%%-*}" ]; then clean "$session"; fi
 done

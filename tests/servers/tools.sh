@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the machine lacks: `tools.sh` what a build of outboxd and its test servers need, `tools.sh engine` a container engine.
+# Installs what the machine lacks: `tools.sh` what a build of outboxd and its test servers need, `tools.sh engine` a container engine,
+# `tools.sh reader` PostgreSQL's own reader of a replication slot.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
 mkdir -p "$OUTBOXD_TEST_HOME"
@@ -9,6 +10,10 @@ main() {
         install_missing "docker.io:command -v dockerd"
         # Newer distributions have the client in a package of its own.
         install_missing "docker-cli:command -v docker"
+        return
+    fi
+    if [ "${1:-}" = reader ]; then
+        install_missing "postgresql-client:command -v pg_recvlogical"
         return
     fi
     check_rust

@@ -29,16 +29,21 @@ pub(crate) struct Kafka {
 impl Kafka {
     /// Starts a broker and waits until it serves clients.
     pub(crate) async fn start() -> Self {
-        Self::start_as(kind().await).await
+        Self::start_as(kind().await, &[]).await
     }
 
     /// Starts a broker as a process, also when servers are containers by default.
     pub(crate) async fn start_process() -> Self {
-        Self::start_as(Kind::Processes).await
+        Self::start_process_with(&[]).await
     }
 
-    async fn start_as(kind: Kind) -> Self {
-        let recipe = recipe(kind);
+    /// Starts a broker as a process, with variables in place of those of the tests.
+    pub(crate) async fn start_process_with(variables: &[(&str, &str)]) -> Self {
+        Self::start_as(Kind::Processes, variables).await
+    }
+
+    async fn start_as(kind: Kind, variables: &[(&str, &str)]) -> Self {
+        let recipe = variables.iter().fold(recipe(kind), |recipe, (name, value)| recipe.with_variable(name, *value));
         let port = recipe.port;
         let machine: Box<dyn Machine> = match kind {
             Kind::Containers => Box::new(Container::boot(recipe).await),
