@@ -72,7 +72,12 @@ impl From<Halt> for Failed {
     fn from(halt: Halt) -> Self {
         let class = match halt.reason() {
             Reason::Undecodable | Reason::Unmappable | Reason::TooLarge | Reason::Refused => Class::Data,
-            Reason::Shape | Reason::NoTopic | Reason::Slot | Reason::Server | Reason::NoDatabase => Class::Setup,
+            Reason::Shape
+            | Reason::NoTopic
+            | Reason::Slot
+            | Reason::Publication
+            | Reason::Server
+            | Reason::NoDatabase => Class::Setup,
             Reason::OtherEvent | Reason::TopicShrunk => Class::Again,
             Reason::Forbidden => Class::Forbidden,
             Reason::Unreachable => Class::Unavailable,

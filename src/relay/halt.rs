@@ -25,6 +25,8 @@ pub enum Reason {
     TopicShrunk,
     /// The server no longer has what the slot stands for, or the slot, publication or table is not there.
     Slot,
+    /// The publication leaves out what is needed.
+    Publication,
     /// The server does not let us in, or not do what is needed.
     Forbidden,
     /// A server did not become reachable in time.
@@ -57,6 +59,7 @@ impl Reason {
             Self::Slot => {
                 "`outboxd setup` creates what is missing; events since the old slot was lost are not in a new one"
             }
+            Self::Publication => "what was committed before that is not published",
             Self::Forbidden => {
                 "give the right role and password (PGPASSWORD, a password file), let it in by pg_hba.conf, and ALTER ROLE ... \
                  REPLICATION"

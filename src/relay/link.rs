@@ -244,20 +244,20 @@ async fn look_at_slot(
 async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Result<(), Failure> {
     let (name, table) = (&settings.publication, &settings.table);
     let client = sql::connect_and_spawn(database).await.map_err(classify)?;
-    let what = match publication::inspect(&client, name, table).await.map_err(classify)? {
+    let alter = format!("ALTER PUBLICATION {}", quote::identifier(name));
+    let (reason, what) = match publication::inspect(&client, name, table).await.map_err(classify)? {
         Some(found) if found.inserts && found.covers => return look_at_columns(settings, &found.columns),
-        Some(found) if found.inserts => format!(
-            "the publication {name:?} does not cover the table {table}; ALTER PUBLICATION {} ADD TABLE {}",
-            quote::identifier(name),
-            table.quoted()
-        ),
-        Some(_) => format!(
-            "the publication {name:?} does not publish inserts; ALTER PUBLICATION {} SET (publish = 'insert')",
-            quote::identifier(name)
-        ),
-        None => format!("the publication {name:?} does not exist"),
+        Some(found) if found.inserts => {
+            let remedy = format!("{alter} ADD TABLE {}", table.quoted());
+            (Reason::Publication, format!("the publication {name:?} does not cover the table {table}; {remedy}"))
+        }
+        Some(_) => {
+            let remedy = format!("{alter} SET (publish = 'insert')");
+            (Reason::Publication, format!("the publication {name:?} does not publish inserts; {remedy}"))
+        }
+        None => (Reason::Slot, format!("the publication {name:?} does not exist")),
     };
-    Err(Failure::Halt(Halt::new(Reason::Slot, None, what)))
+    Err(Failure::Halt(Halt::new(reason, None, what)))
 }
 
 /// Whether every role has a column among those that are published.

@@ -35,7 +35,12 @@ async fn each_wrong_turn_has_its_message_its_code_and_loses_nothing() {
         for (flag, value, code, parts) in [
             ("--slot", "absent", 78, ["the replication slot \"absent\" does not exist", "`outboxd setup`"]),
             ("--publication", "absent", 78, ["the publication \"absent\" does not exist", "`outboxd setup`"]),
-            ("--table", "public.absent", 78, ["does not cover the table public.absent", "ADD TABLE public.absent"]),
+            (
+                "--table",
+                "public.absent",
+                78,
+                ["does not cover the table public.absent", "ADD TABLE \"public\".\"absent\""],
+            ),
             ("--topic", "absent", 78, ["the topic absent does not exist", "create it"]),
             ("--topic", "{aggregate}", 64, ["--topic: {aggregate} stands for nothing", "{aggregate_type}"]),
             ("--window-events", "many", 64, ["--window-events: ", "invalid digit"]),
