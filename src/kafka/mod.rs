@@ -13,6 +13,7 @@
 pub mod class;
 pub mod delivery;
 pub mod partition;
+mod poller;
 pub mod preflight;
 pub mod producer;
 pub mod properties;

@@ -1,13 +1,15 @@
 //! One generation of an idempotent producer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, Producer as _, PurgeConfig, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, PurgeConfig};
 
 use super::delivery::{Deliveries, Generation, Reporter};
+use super::poller::Poller;
 use super::properties::Properties;
 use super::topics::Sizes;
 use crate::outbox::record::{HEADER_COMMIT_TIME, HEADER_EVENT_TYPE, HEADER_ID, HEADER_POSITION, HEADER_SOURCE};
@@ -86,7 +88,8 @@ pub enum Sent {
 
 /// An idempotent producer. It ends at its first bad report; what follows is a new one.
 pub struct Producer {
-    inner: ThreadedProducer<Reporter>,
+    inner: Arc<BaseProducer<Reporter>>,
+    poller: Poller,
 }
 
 impl Producer {
@@ -101,8 +104,11 @@ impl Producer {
         deliveries: &Deliveries,
     ) -> Result<Self, KafkaError> {
         let config = settings.client_config(sizes);
-        let inner = config.create_with_context(Reporter::new(generation, deliveries.clone()))?;
-        Ok(Self { inner })
+        let inner: BaseProducer<_> = config.create_with_context(Reporter::new(generation, deliveries.clone()))?;
+        let inner = Arc::new(inner);
+        let poller =
+            Poller::start(Arc::clone(&inner)).map_err(|error| KafkaError::ClientCreation(error.to_string()))?;
+        Ok(Self { inner, poller })
     }
 
     /// Hands one event over. Never blocks; `tag` comes back in the report.
@@ -116,7 +122,10 @@ impl Producer {
         message.key = record.key;
         message.payload = record.value.as_deref();
         match self.inner.send(message) {
-            Ok(()) => Sent::Queued,
+            Ok(()) => {
+                self.poller.wake();
+                Sent::Queued
+            }
             Err((error, _)) => match error.rdkafka_error_code() {
                 Some(RDKafkaErrorCode::QueueFull) => Sent::QueueFull,
                 code => Sent::Refused(code.unwrap_or(RDKafkaErrorCode::Unknown)),
@@ -127,6 +136,7 @@ impl Producer {
     /// Takes back what is not on its way yet; each record is reported as purged.
     pub fn purge_queue(&self) {
         self.inner.purge(PurgeConfig::default().queue());
+        self.poller.wake();
     }
 
     /// Ends the producer, dropping what it still holds. Takes up to half a second, on a thread of its own.
