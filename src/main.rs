@@ -27,7 +27,10 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => {
-            eprintln!("outboxd: {failed}");
+            let message = failed.to_string();
+            if !message.is_empty() {
+                eprintln!("outboxd: {message}");
+            }
             ExitCode::from(failed.code())
         }
     }

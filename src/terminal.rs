@@ -1,7 +1,7 @@
 //! Colours, where a person looks.
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write as _};
 
 /// The colours, and what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,15 @@ impl Colour {
     pub fn paint(self, text: impl fmt::Display) -> String {
         format!("\x1b[{}m{text}\x1b[0m", self.code())
     }
+}
+
+/// One line to standard output.
+///
+/// # Errors
+/// When nobody reads it any more, or there is no room for it.
+pub fn say(line: impl fmt::Display) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    writeln!(output, "{line}").and_then(|()| output.flush())
 }
 
 /// Whether lines on this output can be written over.

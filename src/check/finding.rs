@@ -63,3 +63,13 @@ impl Finding {
         Self { check, grade: Grade::Error, what: what.to_string(), remedy: Some(remedy.to_string()) }
     }
 }
+
+/// A name as a shell takes it.
+pub(super) fn shell(name: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:".contains(character);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        name.to_owned()
+    } else {
+        format!("'{}'", name.replace('\'', "'\\''"))
+    }
+}

@@ -28,7 +28,8 @@ pub async fn check(settings: &Settings) -> Vec<Finding> {
 /// What the outbox tells about what is to be published.
 #[derive(Default)]
 struct Outbox {
-    sample: Sample,
+    /// `None`: it could not be looked at.
+    sample: Option<Sample>,
     oldest_pending: Option<Duration>,
 }
 
@@ -56,6 +57,7 @@ async fn ask(
     findings: &mut Vec<Finding>,
     outbox: &mut Outbox,
 ) -> postgres::Result<()> {
+    preflight::set_limits(&client).await?;
     let server = preflight::server(&client).await?;
     let found_slot = postgres::slot::inspect(&client, &settings.slot).await?;
     let publication = preflight::publication(&client, &settings.publication, &settings.table, &settings.slot).await?;
@@ -103,7 +105,8 @@ async fn view(
     publication: &Publication,
     version_num: u32,
 ) -> View {
-    if publication.is_surely_older {
+    // One who could not see it would not go on reading.
+    if publication.is_surely_older || slot.active_pid.is_some() {
         return View::Sees;
     }
     // From 18 on the server leaves out what it cannot attribute, and says nothing to this connection.
@@ -112,8 +115,10 @@ async fn view(
     }
     let Some(confirmed) = slot.confirmed else { return View::Unknown("the slot has no position".to_owned()) };
     match preflight::peek(client, &settings.slot, &settings.publication, confirmed).await {
-        Ok(()) => View::Sees,
+        Ok(true) => View::Sees,
+        Ok(false) => View::Unknown("the beginning of what the slot reads has no event".to_owned()),
         Err(error) if error.is_slot_missing() => View::Blind,
+        Err(error) if error.is_slot_active() => View::Sees,
         Err(error) => View::Unknown(error.to_string()),
     }
 }
@@ -133,13 +138,18 @@ async fn look_into_table(
     }
     let columns = SampleColumns { aggregate_type, event_type, payload };
     match preflight::sample(client, &settings.table, columns).await {
-        Ok(sample) => outbox.sample = sample,
-        Err(error) => findings.push(Finding::warning("table_rows", error, "let the role read the table's columns")),
+        Ok(sample) => {
+            if sample.has_nulls {
+                findings.push(table::judge_nulls(settings));
+            }
+            outbox.sample = Some(sample);
+        }
+        Err(error) => findings.push(table::not_read(settings, &error)),
     }
     if ["txid", "created_at"].iter().all(|name| table.columns.iter().any(|column| column == name)) {
         match preflight::oldest_pending(client, &settings.table, &settings.slot).await {
             Ok(age) => outbox.oldest_pending = age,
-            Err(error) => findings.push(Finding::warning("table_rows", error, "let the role read the table's columns")),
+            Err(error) => findings.push(table::not_read(settings, &error)),
         }
     }
 }
@@ -161,28 +171,27 @@ async fn look_at_topics(
     cluster: &Cluster,
     outbox: &Outbox,
 ) -> Vec<Finding> {
-    let found = format!(
-        "{} brokers with {} topics answer at {}",
-        cluster.brokers,
-        cluster.topics.len(),
-        settings.producer.brokers
-    );
+    let found =
+        format!("brokers: {}, topics: {}, at {}", cluster.brokers, cluster.topics.len(), settings.producer.brokers);
     let mut findings = vec![Finding::ok("brokers", found)];
+    let brokers = settings.producer.brokers.as_str();
     let wanted = wanted_topics(settings, outbox, &mut findings);
-    findings.extend(wanted.iter().filter(|name| !cluster.topics.contains_key(*name)).map(|name| topics::missing(name)));
+    let missing = wanted.iter().filter(|name| !cluster.topics.contains_key(*name));
+    findings.extend(missing.map(|name| topics::missing(name, brokers, cluster.brokers)));
     let alike = cluster.topics.keys().filter(|name| settings.topic.may_name(name));
     let present: BTreeSet<String> =
         wanted.iter().filter(|name| cluster.topics.contains_key(*name)).chain(alike).cloned().collect();
     if wanted.is_empty() && present.is_empty() {
-        findings.push(topics::none_of(&settings.topic.to_string()));
+        findings.push(topics::none_of(&settings.topic.to_string(), outbox.sample.is_some()));
     }
     let names: Vec<String> = present.into_iter().collect();
     let configs = preflight.configs(&names).await.unwrap_or_default();
     for (index, name) in names.iter().enumerate() {
         let config: Option<&TopicConfig> = configs.get(index).and_then(|config| config.as_ref().ok());
         let partitions = cluster.topics.get(name).map(Vec::as_slice).unwrap_or_default();
-        let topic = topics::Topic { name, partitions, config };
-        findings.extend(topics::judge(&topic, &outbox.sample, outbox.oldest_pending));
+        let topic = topics::Topic { name, brokers, partitions, config };
+        let payload_max = outbox.sample.as_ref().and_then(|sample| sample.payload_max);
+        findings.extend(topics::judge(&topic, payload_max, outbox.oldest_pending));
     }
     findings
 }
@@ -193,7 +202,7 @@ fn wanted_topics(settings: &Settings, outbox: &Outbox, findings: &mut Vec<Findin
         return BTreeSet::from([name.to_owned()]);
     }
     let mut wanted = BTreeSet::new();
-    for (aggregate_type, event_type) in &outbox.sample.kinds {
+    for (aggregate_type, event_type) in outbox.sample.iter().flat_map(|sample| &sample.kinds) {
         match settings.topic.topic_of(aggregate_type, event_type) {
             Some(name) => drop(wanted.insert(name)),
             None => findings.push(topics::unnamable(aggregate_type, event_type, &settings.topic.to_string())),

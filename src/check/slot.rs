@@ -1,7 +1,7 @@
 //! What the slot and its view of the publication mean. Pure.
 
 use super::Settings;
-use super::finding::Finding;
+use super::finding::{Finding, shell};
 use crate::postgres::preflight::Server;
 use crate::postgres::slot::{self, Slot};
 
@@ -83,10 +83,6 @@ pub(super) enum View {
 pub(super) fn judge_view(settings: &Settings, view: &View) -> Finding {
     const CHECK: &str = "publication_age";
     let Settings { slot, publication, .. } = settings;
-    let remedy = format!(
-        "where it is: outboxd drop --slot {slot} --publication {publication}, then outboxd setup: it creates the publication \
-         first, and what was committed before that is not published"
-    );
     match view {
         View::Sees => {
             Finding::ok(CHECK, format_args!("the publication {publication:?} is older than what the slot reads next"))
@@ -94,11 +90,18 @@ pub(super) fn judge_view(settings: &Settings, view: &View) -> Finding {
         View::Blind => {
             let what =
                 format!("the publication {publication:?} is younger than the slot {slot:?}, which cannot be read");
+            let remedy = format!(
+                "outboxd drop --slot {slot} --publication {}, then outboxd setup, which creates the publication first; what was \
+                 committed before that is not published",
+                shell(publication)
+            );
             Finding::error(CHECK, what, remedy)
         }
         View::Unknown(why) => {
             let what =
                 format!("whether the publication {publication:?} is older than the slot {slot:?} is unknown: {why}");
+            let remedy =
+                "let a relay catch up and check again: it says so and stops if the slot does not see the publication";
             Finding::warning(CHECK, what, remedy)
         }
     }

@@ -1,7 +1,7 @@
 //! What the table and its publication mean. Pure.
 
 use super::Settings;
-use super::finding::Finding;
+use super::finding::{Finding, shell};
 use crate::outbox::Role;
 use crate::postgres::preflight::{Publication, Table};
 use crate::postgres::wire::quote::identifier;
@@ -69,6 +69,25 @@ fn shape(settings: &Settings, table: &Table) -> Option<Finding> {
     })
 }
 
+/// Rows that no record can be made of.
+pub(super) fn judge_nulls(settings: &Settings) -> Finding {
+    let what = format!(
+        "the table {} has rows without an aggregate type or an event type: the relay stops at one",
+        settings.table
+    );
+    Finding::warning("table_nulls", what, "declare both columns NOT NULL")
+}
+
+/// The table could not be looked into.
+pub(super) fn not_read(settings: &Settings, error: &crate::postgres::Error) -> Finding {
+    let what = format!("the table {} could not be looked into: {error}", settings.table);
+    Finding::warning(
+        "table_rows",
+        what,
+        "the relay does not read it either; check again later to see more of topics and sizes",
+    )
+}
+
 /// All findings about the publication.
 pub(super) fn judge_publication(
     settings: &Settings,
@@ -79,7 +98,8 @@ pub(super) fn judge_publication(
     let (name, of) = (&settings.publication, &settings.table);
     let Some(publication) = publication else {
         let what = format!("the publication {name:?} does not exist");
-        let remedy = format!("outboxd setup --publication {name}; if the slot is there already, outboxd drop first");
+        let remedy =
+            format!("outboxd setup --publication {}; if the slot is there already, outboxd drop first", shell(name));
         return vec![Finding::error(CHECK, what, remedy)];
     };
     let alter = format!("ALTER PUBLICATION {}", identifier(name));
@@ -108,10 +128,11 @@ pub(super) fn judge_publication(
 fn coverage(settings: &Settings, publication: &Publication, table: Option<&Table>, alter: &str) -> Vec<Finding> {
     let (name, of) = (&settings.publication, &settings.table);
     let Some(published) = &publication.columns else {
-        // Without a table there is nothing to cover.
+        // Without a table that can be covered there is nothing to say.
         let what = format!("the publication {name:?} does not cover the table {of}");
         let remedy =
             format!("{alter} ADD TABLE {}; rows that were committed before that are not published", of.quoted());
+        let table = table.filter(|table| matches!(table.kind, 'r' | 'p') && table.persistence == 'p');
         return table.map(|_| Finding::error("publication_covers", what, remedy)).into_iter().collect();
     };
     let mut findings = vec![Finding::ok("publication", format_args!("the publication {name:?} covers the table {of}"))];
@@ -164,9 +185,9 @@ fn ballast(name: &str, publication: &Publication, alter: &str) -> Vec<Finding> {
         findings.push(Finding::warning("publication_ballast", what, format_args!("{alter} SET (publish = 'insert')")));
     }
     if publication.tables > 1 {
-        let more = publication.tables - 1;
-        let what = format!("the publication {name:?} covers {more} more tables, which the server sends in vain");
-        let remedy = format!("a publication of the outbox alone: {alter} DROP TABLE ...");
+        let what =
+            format!("the publication {name:?} covers {} tables; all but one are sent in vain", publication.tables);
+        let remedy = "use a publication of the outbox alone: outboxd setup --publication NAME --slot NAME creates one, and a slot";
         findings.push(Finding::warning("publication_ballast", what, remedy));
     }
     findings

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::finding::{Finding, Grade};
 use super::{server, topics};
 use crate::kafka::preflight::{Partition, TopicConfig};
-use crate::postgres::preflight::{Capacity, Sample, Server};
+use crate::postgres::preflight::{Capacity, Server};
 
 fn healthy() -> Server {
     Server {
@@ -81,9 +81,8 @@ fn of_topic(partitions: &[Partition], settings: &[(&str, &str)], pending: Option
     );
     all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let config = TopicConfig::new(all);
-    let topic = topics::Topic { name: "t", partitions, config: Some(&config) };
-    let sample = Sample { payload_max: Some(2_000), ..Sample::default() };
-    topics::judge(&topic, &sample, pending.map(Duration::from_secs))
+    let topic = topics::Topic { name: "t", brokers: "b:9092", partitions, config: Some(&config) };
+    topics::judge(&topic, Some(2_000), pending.map(Duration::from_secs))
 }
 
 #[test]
@@ -121,6 +120,6 @@ fn retention_without_a_limit_keeps_everything() {
 #[test]
 fn a_topic_that_hides_its_settings_is_told() {
     let partition = Partition { has_leader: true, replicas: 3, in_sync: 3 };
-    let topic = topics::Topic { name: "t", partitions: &[partition], config: None };
-    assert_eq!(worst(&topics::judge(&topic, &Sample::default(), None)), Grade::Warning);
+    let topic = topics::Topic { name: "t", brokers: "b:9092", partitions: &[partition], config: None };
+    assert_eq!(worst(&topics::judge(&topic, None, None)), Grade::Warning);
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use crate::kafka::preflight::{Partition, TopicConfig};
-use crate::postgres::preflight::Sample;
 
 /// Events that are younger than this carry their commit time, and a topic that keeps less removes them at once.
 const OWN_TIME_MAX: Duration = Duration::from_secs(3600);
@@ -15,21 +14,27 @@ const RECORD_OVERHEAD: u64 = 1024;
 /// A topic that is there.
 pub(super) struct Topic<'a> {
     pub(super) name: &'a str,
+    /// Where the brokers are.
+    pub(super) brokers: &'a str,
     pub(super) partitions: &'a [Partition],
     /// `None`: the brokers do not tell.
     pub(super) config: Option<&'a TopicConfig>,
 }
 
 /// A topic that events would go to is not there.
-pub(super) fn missing(name: &str) -> Finding {
+pub(super) fn missing(name: &str, brokers: &str, count: usize) -> Finding {
     let what = format!("the topic {name} does not exist: its events wait, then the relay stops");
-    let remedy = format!("kafka-topics.sh --create --topic {name} --partitions 6 --replication-factor 3");
+    let copies = count.clamp(1, 3);
+    let remedy = format!(
+        "kafka-topics.sh --bootstrap-server {brokers} --create --topic {name} --partitions 6 --replication-factor {copies}"
+    );
     Finding::error("topic", what, remedy)
 }
 
 /// No topic is there that the template could mean, and the outbox does not tell which are needed.
-pub(super) fn none_of(template: &str) -> Finding {
-    let what = format!("no topic is like {template}, and the outbox has no rows that tell which are needed");
+pub(super) fn none_of(template: &str, is_looked_at: bool) -> Finding {
+    let why = if is_looked_at { "has no rows that tell" } else { "could not be asked" };
+    let what = format!("no topic is like {template}, and the outbox {why} which are needed");
     Finding::warning("topic", what, "create a topic for every aggregate type before its first event")
 }
 
@@ -43,7 +48,7 @@ pub(super) fn unnamable(aggregate_type: &str, event_type: &str, template: &str) 
 }
 
 /// All findings about one topic.
-pub(super) fn judge(topic: &Topic<'_>, sample: &Sample, oldest_pending: Option<Duration>) -> Vec<Finding> {
+pub(super) fn judge(topic: &Topic<'_>, payload_max: Option<u64>, oldest_pending: Option<Duration>) -> Vec<Finding> {
     let mut findings = vec![partitions(topic)];
     let Some(config) = topic.config else {
         let what = format!("the brokers do not tell the settings of the topic {}", topic.name);
@@ -53,7 +58,7 @@ pub(super) fn judge(topic: &Topic<'_>, sample: &Sample, oldest_pending: Option<D
         return findings;
     };
     findings.extend(copies(topic, config));
-    findings.extend(size(topic, config, sample));
+    findings.extend(size(topic, config, payload_max));
     findings.extend(retention(topic, config, oldest_pending));
     findings.extend(compaction(topic, config));
     findings
@@ -75,7 +80,7 @@ fn copies(topic: &Topic<'_>, config: &TopicConfig) -> Option<Finding> {
     let needed = usize::try_from(config.number("min.insync.replicas")?).ok()?;
     let replicas = topic.partitions.iter().map(|partition| partition.replicas).min()?;
     let in_sync = topic.partitions.iter().map(|partition| partition.in_sync).min()?;
-    let alter = |value| alter(name, "min.insync.replicas", value);
+    let alter = |value| alter(topic, "min.insync.replicas", value);
     if needed > replicas {
         let what = format!(
             "min.insync.replicas of the topic {name} is {needed}, and it has {replicas} copies: nothing is acknowledged"
@@ -97,24 +102,24 @@ fn copies(topic: &Topic<'_>, config: &TopicConfig) -> Option<Finding> {
     }
     if config.text("unclean.leader.election.enable") == Some("true") {
         let what = format!("the topic {name} allows unclean leaders: acknowledged events may vanish");
-        return Some(Finding::warning(CHECK, what, self::alter(name, "unclean.leader.election.enable", "false")));
+        return Some(Finding::warning(CHECK, what, self::alter(topic, "unclean.leader.election.enable", "false")));
     }
     let what =
         format!("{needed} of {replicas} copies of the topic {name} must have an event before it is acknowledged");
     Some(Finding::ok(CHECK, what))
 }
 
-fn size(topic: &Topic<'_>, config: &TopicConfig, sample: &Sample) -> Option<Finding> {
+fn size(topic: &Topic<'_>, config: &TopicConfig, payload_max: Option<u64>) -> Option<Finding> {
     const CHECK: &str = "topic_size";
     let limit = u64::try_from(config.number("max.message.bytes")?).ok()?;
     let shown = bytesize::ByteSize::b(limit).display().iec();
     let what = format!("the topic {} takes records up to {shown}", topic.name);
-    match sample.payload_max.filter(|largest| largest + RECORD_OVERHEAD > limit) {
+    match payload_max.filter(|largest| largest + RECORD_OVERHEAD > limit) {
         Some(largest) => {
             let what =
                 format!("{what}; the outbox has a payload of {}", bytesize::ByteSize::b(largest).display().iec());
             let wanted = (largest + RECORD_OVERHEAD).next_power_of_two().to_string();
-            Some(Finding::error(CHECK, what, alter(topic.name, "max.message.bytes", &wanted)))
+            Some(Finding::error(CHECK, what, alter(topic, "max.message.bytes", &wanted)))
         }
         None => Some(Finding::ok(CHECK, what)),
     }
@@ -132,11 +137,11 @@ fn retention(topic: &Topic<'_>, config: &TopicConfig, oldest_pending: Option<Dur
     if let Some(age) = pending {
         let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
         let what = format!("{what}; an event has waited for {age}, and may be removed before anybody has read it");
-        return Some(Finding::warning(CHECK, what, alter(topic.name, "retention.ms", "604800000")));
+        return Some(Finding::warning(CHECK, what, alter(topic, "retention.ms", "604800000")));
     }
     if kept < OWN_TIME_MAX {
         let what = format!("{what}: an event that waited for longer is removed at once");
-        return Some(Finding::warning(CHECK, what, alter(topic.name, "retention.ms", "604800000")));
+        return Some(Finding::warning(CHECK, what, alter(topic, "retention.ms", "604800000")));
     }
     Some(Finding::ok(CHECK, what))
 }
@@ -151,6 +156,10 @@ fn compaction(topic: &Topic<'_>, config: &TopicConfig) -> Option<Finding> {
     })
 }
 
-fn alter(topic: &str, name: &str, value: &str) -> String {
-    format!("kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {name}={value}")
+fn alter(topic: &Topic<'_>, name: &str, value: &str) -> String {
+    let Topic { name: topic, brokers, .. } = topic;
+    format!(
+        "kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} --add-config \
+         {name}={value}"
+    )
 }

@@ -45,7 +45,7 @@ impl BrokerArgs {
         mistakes: &mut Mistakes,
     ) -> ProducerSettings {
         let file = self.property_file.as_deref().map(|path| (path, std::fs::read_to_string(path)));
-        let environment = std::env::var(KAFKA_PROPERTIES).ok();
+        let environment = environment_properties(mistakes);
         let properties = kafka_properties(file, environment.as_deref(), &self.property, mistakes);
         if self.brokers.split(',').any(|broker| broker.trim().is_empty()) {
             mistakes.add("--brokers", "expected host:port, separated by commas");
@@ -60,6 +60,12 @@ impl BrokerArgs {
         mistakes.note("-X or -F", settings.plain_config().create_native_config().map(drop));
         settings
     }
+}
+
+/// librdkafka's settings in the environment.
+pub(super) fn environment_properties(mistakes: &mut Mistakes) -> Option<String> {
+    let lines = std::env::var_os(KAFKA_PROPERTIES)?.into_string();
+    mistakes.note(KAFKA_PROPERTIES, lines.map_err(|_| "is not UTF-8"))
 }
 
 /// A time.

@@ -1,5 +1,7 @@
 //! `outboxd check`.
 
+use std::io;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -8,7 +10,7 @@ use super::exit::{Class, Failed};
 use super::target::TargetArgs;
 use crate::check::{Finding, Grade, Settings, check};
 use crate::config::run::Mistakes;
-use crate::terminal::{self, Colour};
+use crate::terminal::{self, Colour, say};
 
 /// The arguments: those of `run` that say where things are.
 #[derive(Debug, Args)]
@@ -44,22 +46,22 @@ pub async fn run(args: CheckArgs) -> Result<(), Failed> {
     let shown: Vec<&Finding> = findings.iter().filter(|finding| !args.quiet || finding.grade > Grade::Note).collect();
     if args.json {
         let report = Report { ok: errors == 0, findings: shown };
-        println!("{}", serde_json::to_string(&report).map_err(|error| Failed::new(Class::Data, error))?);
+        say(serde_json::to_string(&report).map_err(|error| Failed::new(Class::Data, error))?)?;
     } else {
-        shown.iter().for_each(|finding| print(finding));
+        shown.iter().try_for_each(|finding| print(finding))?;
     }
     match (errors, warnings) {
         (0, 0) => Ok(()),
         (0, _) if args.json => Ok(()),
         (0, _) => {
-            println!("ready to run, with {warnings} warnings");
+            say(format_args!("ready to run; warnings: {warnings}"))?;
             Ok(())
         }
-        _ => Err(Failed::new(Class::Verdict, format_args!("not ready to run: {errors} errors, {warnings} warnings"))),
+        _ => Err(Failed::new(Class::Verdict, format_args!("not ready to run; errors: {errors}, warnings: {warnings}"))),
     }
 }
 
-fn print(finding: &Finding) {
+fn print(finding: &Finding) -> io::Result<()> {
     let grade = format!("{:<8}", finding.grade);
     let colour = match finding.grade {
         Grade::Ok => Colour::Green,
@@ -68,9 +70,10 @@ fn print(finding: &Finding) {
         Grade::Error => Colour::Red,
     };
     let grade = if terminal::has_colours(&std::io::stdout()) { colour.paint(grade) } else { grade };
-    println!("{grade}{}", finding.what);
-    if let Some(remedy) = &finding.remedy {
-        println!("        -> {remedy}");
+    say(format_args!("{grade}{}", finding.what))?;
+    match &finding.remedy {
+        Some(remedy) => say(format_args!("        -> {remedy}")),
+        None => Ok(()),
     }
 }
 

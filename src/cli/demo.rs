@@ -6,11 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use rdkafka::ClientConfig;
 
+use super::brokers::environment_properties;
 use super::exit::{Class, Failed};
 use crate::config::run::{Mistakes, kafka_properties};
 use crate::demo::{self, Error, Settings};
 use crate::kafka::producer::ProducerSettings;
 use crate::postgres::conninfo::{Conninfo, Process, password_in_text};
+use crate::terminal::say;
 
 /// The arguments. The environment's OUTBOXD_DATABASE_URL and the like are for `run` and have no effect here, so that nobody
 /// tries this out on a database that is in use without having said so.
@@ -52,7 +54,7 @@ pub async fn run(args: DemoArgs) -> Result<(), Failed> {
     let settings = args.settings().map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
     let report = demo::run(&settings).await.map_err(failed)?;
     if args.json {
-        println!("{}", serde_json::to_string(&report).map_err(|error| Failed::new(Class::Data, error))?);
+        say(serde_json::to_string(&report).map_err(|error| Failed::new(Class::Data, error))?)?;
     }
     if report.is_clean() {
         return Ok(());
@@ -108,7 +110,7 @@ fn database(url: &str, mistakes: &mut Mistakes) -> Option<(String, Conninfo)> {
 fn clients(brokers: &str, mistakes: &mut Mistakes) -> ClientConfig {
     let path = std::env::var("OUTBOXD_KAFKA_FILE").ok();
     let file = path.as_deref().map(|path| (path, std::fs::read_to_string(path)));
-    let lines = std::env::var("OUTBOXD_KAFKA_PROPERTIES").ok();
+    let lines = environment_properties(mistakes);
     let properties = kafka_properties(file, lines.as_deref(), &[], mistakes);
     if brokers.split(',').any(|broker| broker.trim().is_empty()) {
         mistakes.add("--brokers", "expected host:port, separated by commas");

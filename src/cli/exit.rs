@@ -1,6 +1,6 @@
 //! Exit codes, by the class of what failed; the numbers are those of `sysexits.h`.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::relay::{Halt, Reason};
 
@@ -12,10 +12,12 @@ Exit codes:
   64  the command line or a setting is wrong
   65  an event cannot be published, or the stream cannot be read
   69  a server cannot be reached
+  74  standard output cannot be written
   75  start again: the cause is gone with this process
   77  the database does not let us in, or lacks a privilege
   78  the database or the brokers are not set up for this: slot, publication, table, topic
- 130  demo: a signal ended it before there was an outcome";
+ 130  demo: a signal ended it before there was an outcome
+ 141  nobody reads standard output any more";
 
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum Class {
     Data = 65,
     /// A server cannot be reached.
     Unavailable = 69,
+    /// Standard output cannot be written.
+    Output = 74,
     /// The cause is gone with this process.
     Again = 75,
     /// The database does not let us in, or lacks a privilege.
@@ -37,6 +41,8 @@ pub enum Class {
     Setup = 78,
     /// A signal came before there was an outcome.
     Interrupted = 130,
+    /// Nobody reads standard output any more: what a shell shows of a process that died of SIGPIPE.
+    Unread = 141,
 }
 
 /// A command that failed: one clear message, and the class.
@@ -67,6 +73,16 @@ impl fmt::Display for Failed {
 }
 
 impl std::error::Error for Failed {}
+
+/// Of standard output. That nobody reads it needs no message.
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::new(Class::Unread, ""),
+            _ => Self::new(Class::Output, format_args!("standard output: {error}")),
+        }
+    }
+}
 
 impl From<Halt> for Failed {
     fn from(halt: Halt) -> Self {

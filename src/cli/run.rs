@@ -143,7 +143,8 @@ fn bytes(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> us
 }
 
 fn number(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> usize {
-    match mistakes.note(flag, text.parse()) {
+    let number: Result<usize, _> = text.parse().map_err(|_| format!("{text:?} is no number"));
+    match mistakes.note(flag, number) {
         Some(number) if number >= at_least => number,
         Some(_) => {
             mistakes.add(flag, format_args!("must be at least {at_least}"));

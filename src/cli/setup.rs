@@ -7,7 +7,9 @@ use super::exit::{Class, Failed};
 use super::target::TargetArgs;
 use crate::config::run::Mistakes;
 use crate::postgres::setup::{self, Plan, Step};
+use crate::postgres::slot::Holder;
 use crate::postgres::{self, Conninfo};
+use crate::terminal::say;
 
 /// The arguments of both commands.
 #[derive(Debug, Args)]
@@ -35,27 +37,37 @@ impl SetupArgs {
     }
 
     fn print(&self, step: &Step) {
-        match (self.json, step) {
-            (true, Step::Present { what }) => println!("{}", json!({ "step": what, "state": "present" })),
-            (true, Step::Done { what, sql }) => {
+        // Who does not read the steps wants them all the same.
+        let _ = say(if self.json { self.as_json(step).to_string() } else { self.as_text(step) });
+    }
+
+    fn as_json(&self, step: &Step) -> serde_json::Value {
+        match step {
+            Step::Present { what } => json!({ "step": what, "state": "present" }),
+            Step::Done { what, sql } => {
                 let state = if self.dry_run { "planned" } else { "done" };
-                println!("{}", json!({ "step": what, "state": state, "sql": sql }));
+                json!({ "step": what, "state": state, "sql": sql })
             }
-            (true, Step::Waiting(holders)) => {
+            Step::Waiting(holders) => {
                 let pids: Vec<i32> = holders.iter().map(|holder| holder.pid).collect();
-                println!("{}", json!({ "step": "slot", "state": "waiting", "pids": pids }));
+                json!({ "step": "slot", "state": "waiting", "pids": pids })
             }
-            (false, Step::Present { what }) => println!("-- there already: {what}"),
-            (false, Step::Done { what, sql }) if self.dry_run => println!("-- {what}\n{sql};"),
-            (false, Step::Done { what, .. }) => println!("done: {what}"),
-            (false, Step::Waiting(holders)) => {
-                println!("the slot waits for transactions that began before it:");
-                for holder in holders {
-                    println!(
-                        "  pid {} ({}), {}, open for {}: end it, or SELECT pg_terminate_backend({})",
-                        holder.pid, holder.application, holder.state, holder.age, holder.pid
-                    );
-                }
+        }
+    }
+
+    fn as_text(&self, step: &Step) -> String {
+        match step {
+            Step::Present { what } => format!("-- there already: {what}"),
+            Step::Done { what, sql } if self.dry_run => format!("-- {what}\n{sql};"),
+            Step::Done { what, .. } => format!("done: {what}"),
+            Step::Waiting(holders) => {
+                let line = |holder: &Holder| {
+                    let Holder { pid, application, state, age } = holder;
+                    let end = format!("end it, or SELECT pg_terminate_backend({pid})");
+                    format!("\n  pid {pid} ({application}), {state}, open for {age}: {end}")
+                };
+                let holders: String = holders.iter().map(line).collect();
+                format!("the slot waits for transactions that began before it:{holders}")
             }
         }
     }

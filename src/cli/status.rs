@@ -1,5 +1,6 @@
 //! `outboxd status`.
 
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -13,6 +14,7 @@ use super::target::{Target, TargetArgs};
 use crate::config::run::Mistakes;
 use crate::postgres::status::{Reader, Status, look};
 use crate::postgres::{self, sql};
+use crate::terminal::say;
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -40,7 +42,7 @@ pub async fn run(args: StatusArgs) -> Result<(), Failed> {
     };
     if let Some(interval) = interval {
         tokio::select! {
-            () = watch(&target, interval, args.json) => return Ok(()),
+            ended = watch(&target, interval, args.json) => return Ok(ended?),
             // A handler that cannot be set leaves the signal's own effect.
             Ok(()) = tokio::signal::ctrl_c() => return Ok(()),
         }
@@ -49,9 +51,9 @@ pub async fn run(args: StatusArgs) -> Result<(), Failed> {
     let status = look(&client, &target.slot).await.map_err(super::setup::failed)?;
     let Some(status) = status else { return Err(Failed::new(Class::Setup, no_slot(&target.slot))) };
     if args.json {
-        println!("{}", to_json(&target.slot, &status));
+        say(to_json(&target.slot, &status))?;
     } else {
-        print(&target.slot, &status);
+        print(&target.slot, &status)?;
     }
     Ok(())
 }
@@ -61,7 +63,7 @@ fn no_slot(name: &str) -> String {
 }
 
 /// A line for each look. A server that is away is told and looked for again.
-async fn watch(target: &Target, interval: Duration, as_json: bool) {
+async fn watch(target: &Target, interval: Duration, as_json: bool) -> io::Result<()> {
     let mut client: Option<Client> = None;
     let mut before: Option<(Instant, u64)> = None;
     let mut tick = tokio::time::interval(interval);
@@ -73,16 +75,16 @@ async fn watch(target: &Target, interval: Duration, as_json: bool) {
             Ok(Some(status)) => {
                 let now = (Instant::now(), status.slot.confirmed.map_or(0, |end| end.lsn().get()));
                 if as_json {
-                    println!("{}", to_json(&target.slot, &status));
+                    say(to_json(&target.slot, &status))?;
                 } else {
-                    println!("{at}  {}", line(&status, before, now));
+                    say(format_args!("{at}  {}", line(&status, before, now)))?;
                 }
                 before = Some(now);
             }
-            Ok(None) => tell(as_json, &at.to_string(), &no_slot(&target.slot)),
+            Ok(None) => tell(as_json, &at.to_string(), &no_slot(&target.slot))?,
             Err(error) => {
                 client = None;
-                tell(as_json, &at.to_string(), &error.to_string());
+                tell(as_json, &at.to_string(), &error.to_string())?;
             }
         }
     }
@@ -96,12 +98,8 @@ async fn look_again(target: &Target, client: &mut Option<Client>) -> postgres::R
     look(client, &target.slot).await
 }
 
-fn tell(as_json: bool, at: &str, trouble: &str) {
-    if as_json {
-        println!("{}", json!({ "error": trouble }));
-    } else {
-        println!("{at}  {trouble}");
-    }
+fn tell(as_json: bool, at: &str, trouble: &str) -> io::Result<()> {
+    if as_json { say(json!({ "error": trouble })) } else { say(format_args!("{at}  {trouble}")) }
 }
 
 fn line(status: &Status, before: Option<(Instant, u64)>, (now, confirmed): (Instant, u64)) -> String {
@@ -118,24 +116,32 @@ fn line(status: &Status, before: Option<(Instant, u64)>, (now, confirmed): (Inst
     )
 }
 
-fn print(name: &str, status: &Status) {
+fn print(name: &str, status: &Status) -> io::Result<()> {
     let slot = &status.slot;
     let (plugin, database) = (slot.plugin.as_deref(), slot.database.as_deref());
-    println!("slot       {name}, {} of the database {}", plugin.unwrap_or("physical"), database.unwrap_or("none"));
-    println!("reader     {}", status.reader.as_ref().map_or_else(|| "nobody".to_owned(), reader));
+    say(format_args!(
+        "slot       {name}, {} of the database {}",
+        plugin.unwrap_or("physical"),
+        database.unwrap_or("none")
+    ))?;
+    say(format_args!("reader     {}", status.reader.as_ref().map_or_else(|| "nobody".to_owned(), reader)))?;
     let confirmed = slot.confirmed.map_or_else(|| "nothing".to_owned(), |end| end.lsn().to_string());
     let behind = status.lag_bytes().map_or_else(|| "unknown".to_owned(), size);
-    println!("confirmed  {confirmed}, {behind} behind the end of the log");
-    println!("lag        {}", lag(status));
+    say(format_args!("confirmed  {confirmed}, {behind} behind the end of the log"))?;
+    say(format_args!("lag        {}", lag(status)))?;
     let retained = status.retained_bytes().map_or_else(|| "nothing".to_owned(), size);
-    println!("retained   {retained} of the log, {}", slot.wal_status.as_deref().unwrap_or("unknown"));
+    say(format_args!("retained   {retained} of the log, {}", slot.wal_status.as_deref().unwrap_or("unknown")))?;
     if let Some(left) = slot.safe_bytes {
-        println!("limit      {} more may be written before the slot is in danger", size(left.max(0).unsigned_abs()));
+        say(format_args!(
+            "limit      {} more may be written before the slot is in danger",
+            size(left.max(0).unsigned_abs())
+        ))?;
     }
     if slot.is_lost() {
         let why = slot.invalidation.as_deref().unwrap_or("the log that it needs was removed");
-        println!("LOST       invalidated by the server: {why}; `outboxd check` says what to do");
+        say(format_args!("LOST       invalidated by the server: {why}; `outboxd check` says what to do"))?;
     }
+    Ok(())
 }
 
 fn reader(reader: &Reader) -> String {

@@ -47,10 +47,14 @@ impl TargetArgs {
                  OUTBOXD_DATABASE_URL, PGPASSWORD or a password file",
             );
         }
-        for (flag, name) in [("--slot", &self.slot), ("--publication", &self.publication)] {
-            if name.is_empty() {
-                mistakes.add(flag, "a name is needed");
-            }
+        if self.publication.is_empty() {
+            mistakes.add("--publication", "a name is needed");
+        }
+        // As PostgreSQL's ReplicationSlotValidateName().
+        let is_legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        if self.slot.is_empty() || self.slot.len() > 63 || !self.slot.bytes().all(is_legal) {
+            let rule = "a slot's name has lower-case letters, digits and '_', 63 at most";
+            mistakes.add("--slot", format_args!("{:?}: {rule}", self.slot));
         }
         let database = mistakes.note("--database-url", Conninfo::parse(&self.database_url, &Process));
         let table = mistakes.note("--table", self.table.parse());

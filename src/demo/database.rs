@@ -62,6 +62,18 @@ impl Database {
         Ok(sum.unsigned_abs())
     }
 
+    /// Where the log ends.
+    pub(super) async fn log_end(&self) -> Result<String, Error> {
+        Ok(self.client.query_one("select pg_catalog.pg_current_wal_lsn()::text", &[]).await?.try_get(0)?)
+    }
+
+    /// Whether the slot has confirmed everything up to there.
+    pub(super) async fn is_confirmed(&self, end: &str) -> Result<bool, Error> {
+        let query =
+            "select confirmed_flush_lsn >= $2::text::pg_lsn from pg_catalog.pg_replication_slots where slot_name = $1";
+        Ok(self.client.query_one(query, &[&self.name, &end]).await?.try_get(0)?)
+    }
+
     /// Removes everything of this demo.
     pub(super) async fn remove(self) -> Result<(), Error> {
         remove(&self.client, &self.name).await

@@ -32,7 +32,8 @@ impl Folder {
     /// Makes one. Others may enter it, because PostgreSQL may have to run as another user, and cannot list it.
     pub(super) fn create() -> io::Result<Self> {
         let name = format!("{PREFIX}{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let path = std::env::temp_dir().join(name);
+        // PostgreSQL runs in another folder.
+        let path = std::path::absolute(std::env::temp_dir())?.join(name);
         DirBuilder::new().mode(0o711).create(&path)?;
         // Under its name it appears locked, so nobody takes it for one that was left.
         let unlocked = path.join("lock.new");
@@ -63,18 +64,19 @@ impl Folder {
     }
 }
 
-/// Removes the folders of this user's demos that were killed, and returns their identifiers.
-pub(super) async fn sweep() -> io::Result<Vec<String>> {
-    let mut removed = Vec::new();
-    for entry in fs::read_dir(std::env::temp_dir())?.filter_map(Result::ok) {
-        let path = entry.path();
-        // A folder may vanish while it is looked at: another demo ends, or sweeps as well.
-        if is_left(&path).unwrap_or(false) {
-            remove(&path).await?;
-            removed.push(identifier(&path));
-        }
+/// The folders of this user's demos that were killed.
+pub(super) fn left() -> io::Result<Vec<PathBuf>> {
+    let folders = fs::read_dir(std::env::temp_dir())?.filter_map(Result::ok).map(|entry| entry.path());
+    // A folder may vanish while it is looked at: another demo ends, or sweeps as well.
+    Ok(folders.filter(|path| is_left(path).unwrap_or(false)).collect())
+}
+
+/// Removes them.
+pub(super) async fn sweep(left: &[PathBuf]) -> io::Result<()> {
+    for path in left {
+        remove(path).await?;
     }
-    Ok(removed)
+    Ok(())
 }
 
 fn is_left(path: &Path) -> io::Result<bool> {
@@ -97,7 +99,8 @@ fn pid(path: &Path) -> Option<u32> {
     pid.parse().ok()
 }
 
-fn identifier(path: &Path) -> String {
+/// A name for what belongs to the demo of this folder elsewhere, as an identifier.
+pub(super) fn identifier(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().replace('-', "_")
 }
 

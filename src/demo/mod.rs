@@ -32,6 +32,7 @@ use screen::Screen;
 use stage::Stage;
 
 use crate::postgres::conninfo::Conninfo;
+use crate::terminal::Colour;
 
 /// The window of the relay, in events: small, so that a kill repeats little.
 const WINDOW_EVENTS: usize = 2_000;
@@ -119,7 +120,10 @@ pub async fn run(settings: &Settings) -> Result<Report, Error> {
         (Ok(outcome), Ok(())) => outcome,
         (Ok(_), Err(error)) => return Err(Error::failed("cannot clean up", error)),
         (Err(error), Ok(())) => return Err(error),
-        (Err(error), Err(left)) => return Err(Error::failed(error, format_args!("and cannot clean up: {left}"))),
+        (Err(error), Err(left)) => {
+            screen.say(Some(Colour::Yellow), format_args!("cannot clean up: {left}"));
+            return Err(error);
+        }
     };
     show::tell(&report, &verdict, &mut screen);
     Ok(report)

@@ -34,6 +34,8 @@ pub(super) struct Play<'a> {
     /// What had arrived, and since when no more has.
     progress: (usize, Instant),
     announced: bool,
+    /// Where the log ended when everything was written and had arrived.
+    end: Option<String>,
 }
 
 impl<'a> Play<'a> {
@@ -49,6 +51,7 @@ impl<'a> Play<'a> {
             started_at: now,
             progress: (0, now),
             announced: false,
+            end: None,
         };
         play.plan_kill();
         play
@@ -72,12 +75,22 @@ impl<'a> Play<'a> {
             }
             let (arrived, is_settled) = self.look(screen);
             let is_over = is_written && is_settled;
-            if is_over && self.kills >= self.settings.kills {
+            if is_over && self.kills >= self.settings.kills && self.is_confirmed(stage).await? {
                 return Ok(self.kills);
             }
             self.check_stall(arrived, stage.relay.as_ref())?;
             self.attend(&mut stage.relay, arrived, is_over, screen).await?;
         }
+    }
+
+    /// Whether the last relay streams and has confirmed everything, so that it repeats nothing more.
+    async fn is_confirmed(&mut self, stage: &Stage) -> Result<bool, Error> {
+        let Some(database) = &stage.database else { return Ok(false) };
+        let end = match &self.end {
+            Some(end) => end,
+            None => self.end.insert(database.log_end().await?),
+        };
+        Ok(stage.relay.as_ref().is_some_and(Relay::is_ready) && database.is_confirmed(end).await?)
     }
 
     fn look(&self, screen: &mut Screen) -> (usize, bool) {

@@ -41,7 +41,8 @@ impl Server {
         }
         let log_path = folder.join("postgres.log");
         init(bin, &home, &log_path).await?;
-        let url = format!("host='{}' user=postgres dbname=postgres", home.display());
+        let host = home.display().to_string().replace('\\', r"\\").replace('\'', r"\'");
+        let url = format!("host='{host}' user=postgres dbname=postgres");
         let conninfo = Conninfo::parse(&url, &Nowhere).map_err(|error| Error::failed("the private server", error))?;
         let mut server = Self { child: spawn(bin, &home, &log_path)?, url, conninfo };
         server.ready(&log_path).await?;

@@ -27,18 +27,26 @@ pub(super) async fn play(
     stage: &mut Stage,
     screen: &mut Screen,
 ) -> Result<(Report, Verdict), Error> {
-    let mut dead = folder::sweep().await.map_err(|error| Error::failed("what an earlier demo left", error))?;
+    let in_temporary = |error| {
+        let folder = std::env::temp_dir();
+        Error::failed(format_args!("the folder for temporary files, {} (TMPDIR names it)", folder.display()), error)
+    };
+    // What leads to a topic goes after it.
+    let left = folder::left().map_err(in_temporary)?;
+    let dead: Vec<String> = left.iter().map(|path| folder::identifier(path)).collect();
+    sweep_topics(settings, &dead).await?;
+    folder::sweep(&left).await.map_err(in_temporary)?;
     let (url, conninfo, name) = open(settings, stage, screen).await?;
     let database = stage.database.insert(Database::open(&conninfo, &name).await?);
     screen.say(None, format_args!("PostgreSQL {}: {}", database.server_version().await?, place(settings)));
     if settings.database.is_some() {
-        dead.extend(database.sweep().await?);
+        let dead = database.sweep().await?;
+        sweep_topics(settings, &dead).await?;
     }
     database.set_up(|step| told(&step, screen)).await?;
     let table = database.table()?.to_string();
 
     let broker = stage.broker.insert(broker(settings, &name)?);
-    sweep_topics(settings, &dead).await?;
     broker.create_topic().await?;
     let whose = if broker.is_own() { "your brokers" } else { "a broker inside this process" };
     screen.say(None, format_args!("Kafka: {whose}, topic {} with {PARTITIONS} partitions", broker.topic()));

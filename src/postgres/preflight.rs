@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio_postgres::{Client, Row};
 
-use super::error::{Error, Result};
+use super::error::Result;
 use super::lsn::EndLsn;
 use super::name::QualifiedName;
 use super::wire::quote::{identifier, literal};
@@ -103,6 +103,8 @@ pub struct Table {
 pub struct Sample {
     /// The kinds of events: aggregate type and event type.
     pub kinds: Vec<(String, String)>,
+    /// There are rows that lack one of them.
+    pub has_nulls: bool,
     /// The largest payload, in bytes.
     pub payload_max: Option<u64>,
     /// The age of the oldest event that may not be published yet; `None` without such an event or without the columns for it.
@@ -118,6 +120,15 @@ pub struct SampleColumns<'a> {
     pub event_type: &'a str,
     /// The payload.
     pub payload: &'a str,
+}
+
+/// Nothing that is asked waits for long: not for a lock, not for a large table.
+///
+/// # Errors
+/// When the connection is lost.
+pub async fn set_limits(client: &Client) -> Result<()> {
+    client.batch_execute("set lock_timeout = '2s'; set statement_timeout = '10s'").await?;
+    Ok(())
 }
 
 /// Asks the server about itself.
@@ -204,24 +215,26 @@ pub async fn publication(
     }))
 }
 
-/// Reads the beginning of what the slot has to read, without moving it, with the publication as the slot sees it there.
+/// Reads the beginning of what the slot has to read, without moving it, with the publication as the slot sees it there. Returns
+/// whether that shows it: a change came, or there is nothing more to read.
 ///
 /// # Errors
 /// What the server says where the slot does not see the publication (42704, before 18), that somebody reads the slot (55006),
 /// or that it takes too long (57014).
-pub async fn peek(client: &mut Client, slot: &str, publication: &str, confirmed: EndLsn) -> Result<()> {
+pub async fn peek(client: &mut Client, slot: &str, publication: &str, confirmed: EndLsn) -> Result<bool> {
     let until = confirmed.lsn().get().saturating_add(PEEK_BYTES);
+    let until = super::lsn::Lsn::new(until);
     let statement = format!(
-        "select count(*) from pg_logical_slot_peek_binary_changes({}, least(pg_current_wal_lsn(), '{}'::pg_lsn), null, \
+        "select count(*) > 0 or pg_current_wal_lsn() <= '{until}' from pg_logical_slot_peek_binary_changes({}, least(pg_current_wal_lsn(), '{until}'::pg_lsn), null, \
          'proto_version', '1', 'publication_names', {})",
         literal(slot),
-        super::lsn::Lsn::new(until),
         literal(&identifier(publication)),
     );
     let transaction = client.transaction().await?;
     transaction.batch_execute(&format!("set local statement_timeout = '{PEEK_LIMIT}'")).await?;
-    transaction.batch_execute(&statement).await?;
-    transaction.rollback().await.map_err(Error::from)
+    let is_shown: bool = transaction.query_one(&statement, &[]).await?.try_get(0)?;
+    transaction.rollback().await?;
+    Ok(is_shown)
 }
 
 /// Looks the table up; `None` where there is none.
@@ -265,8 +278,9 @@ pub async fn sample(client: &Client, table: &QualifiedName, columns: SampleColum
     for row in client.query(&query, &[]).await? {
         let kind: (Option<String>, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
         let payload: Option<i64> = row.try_get(2)?;
-        if let (Some(aggregate), Some(event)) = kind {
-            sample.kinds.push((aggregate, event));
+        match kind {
+            (Some(aggregate), Some(event)) => sample.kinds.push((aggregate, event)),
+            _ => sample.has_nulls = true,
         }
         sample.payload_max = sample.payload_max.max(payload.map(i64::unsigned_abs));
     }

@@ -221,7 +221,9 @@ async fn what_is_wrong_with_the_slot_is_found_and_goes() {
         })
         .await;
         check(&scenario, &["--slot", "absent"]).await.assert_found("wal_senders", "error");
-        check(&scenario, &[]).await.assert_found("slot_active", "note");
+        let active = check(&scenario, &[]).await;
+        active.assert_found("slot_active", "note");
+        active.assert_gone("publication_age");
         assert!(second.terminate().await.success());
         check(&scenario, &["--slot", "absent"]).await.assert_gone("wal_senders");
         assert!(relay.terminate().await.success());
@@ -447,4 +449,63 @@ async fn a_watch_outlives_the_server() {
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     assert!(child.wait().await.unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publication_that_cannot_be_judged_is_not_called_good() {
+    let postgres = Postgres::start(14, &[]).await;
+    let scenario = Scenario::without_topic(&postgres, "127.0.0.1:1").await;
+    let sql = scenario.sql().await;
+    // More than the check reads before the first event.
+    sql.batch_execute(
+        "create table public.other (filler text); alter table public.other alter filler set storage external; \
+         insert into public.other select repeat('x', 1000000) from generate_series(1, 30)",
+    )
+    .await
+    .unwrap();
+    insert(&sql, "t", 1, "now()").await;
+    sql.batch_execute("alter publication outboxd set (publish = 'insert')").await.unwrap();
+    let report = check(&scenario, &[]).await;
+    let found = report.assert_found("publication_age", "warning");
+    assert!(!found["remedy"].as_str().unwrap().contains("drop"), "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_table_and_rows_without_a_type_are_told() {
+    let scenario = Scenario::without_topic(shared_postgres(versions()[0]).await, "127.0.0.1:1").await;
+    let (sql, locking) = (scenario.sql().await, scenario.sql().await);
+    locking.batch_execute("begin; lock table outboxd.outbox in access exclusive mode").await.unwrap();
+    let report = check(&scenario, &["--request-timeout", "1s"]).await;
+    report.assert_found("table_rows", "warning");
+    report.assert_found("brokers", "error");
+    locking.batch_execute("commit").await.unwrap();
+    sql.batch_execute(
+        "alter table outboxd.outbox alter event_type drop not null; \
+         insert into outboxd.outbox (id, aggregate_type, aggregate_id) values (gen_random_uuid(), 't', 'k')",
+    )
+    .await
+    .unwrap();
+    let report = check(&scenario, &["--request-timeout", "1s"]).await;
+    report.assert_gone("table_rows");
+    report.assert_found("table_nulls", "warning");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_that_is_closed_or_full_is_no_panic() {
+    let scenario = Scenario::without_topic(shared_postgres(versions()[0]).await, "127.0.0.1:1").await;
+    let shell = async |line: &str| {
+        let mut command = tokio::process::Command::new("bash");
+        command.arg("-c").arg(format!("set -o pipefail; {line}")).env("OUTBOXD", env!("CARGO_BIN_EXE_outboxd"));
+        command.env("OUTBOXD_DATABASE_URL", &scenario.conninfo).env("OUTBOXD_SLOT", &scenario.slot);
+        let output = command.output().await.unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(shell("$OUTBOXD status --watch=50ms | head -1").await, (Some(141), String::new()));
+    for line in ["status", "status --json", "check --brokers 127.0.0.1:1 --request-timeout 1s --json"] {
+        let (code, text) = shell(&format!("$OUTBOXD {line} >/dev/full")).await;
+        assert_eq!(code, Some(74), "{text}");
+        assert!(text.starts_with("outboxd: standard output: "), "{text}");
+    }
+    let (code, text) = shell("$OUTBOXD setup >/dev/full").await;
+    assert_eq!(code, Some(0), "{text}");
 }

@@ -57,6 +57,22 @@ async fn all_mistakes_are_reported_together_before_anything_is_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn settings_that_are_not_utf_8_are_refused_by_name() {
+    use std::os::unix::ffi::OsStrExt as _;
+    for name in ["PGUSER", "PGPASSWORD", "OUTBOXD_KAFKA_PROPERTIES", "OUTBOXD_SOURCE"] {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_outboxd"));
+        command.arg("run").env(name, std::ffi::OsStr::from_bytes(b"\xff\xfe=x"));
+        let output = command.output().await.unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{name}: {text}");
+        assert!(name == "OUTBOXD_SOURCE" || text.contains(name), "{name} is missing in {text}");
+    }
+    let (code, text) = outboxd(&["run", "--slot", "Bad Slot"], &[]).await;
+    assert_eq!(code, Some(64));
+    assert!(text.contains("--slot: \"Bad Slot\": a slot's name has lower-case letters"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn malformed_flags_have_the_exit_code_of_a_wrong_setting() {
     assert_eq!(outboxd(&["run", "--no-such-flag"], &[]).await.0, Some(64));
     assert_eq!(outboxd(&["--help"], &[]).await.0, Some(0));

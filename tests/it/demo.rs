@@ -114,6 +114,16 @@ async fn ten_kills_lose_nothing_and_nothing_is_left() {
     assert_eq!(processes(temporary.0.path()), Vec::<String>::new());
 }
 
+/// The last kill comes when everything has arrived, so the last relay has only repeats to publish; they belong to the outcome.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_demo_waits_for_the_repeats_of_its_last_relay() {
+    let temporary = Temporary::new();
+    for kills in [1, 3, 3] {
+        let report = temporary.run(&["--kills", &kills.to_string(), "--events", "100"]).await;
+        assert_clean(&report, 100, kills);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_leaves_nothing() {
     let temporary = Temporary::new();

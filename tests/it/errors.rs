@@ -43,7 +43,7 @@ async fn each_wrong_turn_has_its_message_its_code_and_loses_nothing() {
             ),
             ("--topic", "absent", 78, ["the topic absent does not exist", "create it"]),
             ("--topic", "{aggregate}", 64, ["--topic: {aggregate} stands for nothing", "{aggregate_type}"]),
-            ("--window-events", "many", 64, ["--window-events: ", "invalid digit"]),
+            ("--window-events", "many", 64, ["--window-events: ", "is no number"]),
         ] {
             ends(&relay().flag(flag, value), code, &parts).await;
         }

@@ -41,6 +41,9 @@ impl Settings {
             }
         }
         for keyword in KEYWORDS {
+            if let Some(name) = keyword.variable.filter(|name| surroundings.is_garbled(name)) {
+                self.mistakes.push(format!("{name}: not UTF-8"));
+            }
             if let Some((variable, value)) =
                 keyword.variable.and_then(|name| Some((name, surroundings.variable(name)?)))
             {

@@ -10,6 +10,11 @@ pub trait Surroundings {
     /// An environment variable; `None` also when it is not UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 
+    /// The environment variable is set and is not UTF-8.
+    fn is_garbled(&self, _name: &str) -> bool {
+        false
+    }
+
     /// The name of the operating system's user.
     fn user(&self) -> Option<String>;
 
@@ -44,6 +49,10 @@ pub struct Process;
 impl Surroundings for Process {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
+    }
+
+    fn is_garbled(&self, name: &str) -> bool {
+        std::env::var_os(name).is_some_and(|value| value.to_str().is_none())
     }
 
     fn user(&self) -> Option<String> {
