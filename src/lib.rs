@@ -65,6 +65,10 @@
 //! - **A report without an offset is no acknowledgement.** librdkafka takes "duplicate sequence" for a success, and a
 //!   partition that was created again says that of records that it never had (`kafka::delivery`).
 //! - **A producer that reports nothing while the brokers are healthy is replaced** (`relay::publisher`); it would wait for ever.
+//! - **Nothing is asked about publications over the replication connection** (`postgres::connection`): the server process would
+//!   decode yesterday's log with today's definitions. And a server of 18 or later that only warns that the slot does not see
+//!   the publication, and leaves the rows out, halts the relay as the error before 18 does (`relay::intake`).
+//! - **Delivery reports are polled by a thread of our own** (`kafka::poller`): rdkafka's spins, at a hundredth of a core.
 //! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
 //!   topic's, so one small topic does not refuse another's large events.
 
