@@ -18,7 +18,7 @@ pub(super) fn judge(settings: &Settings, server: &Server, slot: Option<&Slot>) -
     findings.extend(lost(name, slot));
     if slot.temporary {
         let what = format!("the slot {name:?} is temporary: it goes with its session, and its events with it");
-        findings.push(Finding::error(CHECK, what, format_args!("choose another name, and outboxd setup --slot NAME")));
+        findings.push(Finding::error(CHECK, what, "choose another name, and outboxd setup --slot NAME"));
     }
     if let Some(pid) = slot.active_pid {
         let what = format!("the slot {name:?} is being read by the server process {pid}; another relay waits for it");

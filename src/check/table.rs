@@ -22,7 +22,7 @@ pub(super) fn judge(settings: &Settings, table: Option<&Table>) -> Vec<Finding> 
         );
         let remedy = format!(
             "GRANT USAGE ON SCHEMA {} TO {user}; GRANT SELECT ON {} TO {user}",
-            quoted_schema(settings),
+            identifier(name.schema()),
             name.quoted(),
             user = identifier(user)
         );
@@ -35,10 +35,6 @@ pub(super) fn judge(settings: &Settings, table: Option<&Table>) -> Vec<Finding> 
         findings.push(Finding::warning("row_security", what, remedy));
     }
     findings
-}
-
-fn quoted_schema(settings: &Settings) -> String {
-    identifier(settings.table.schema())
 }
 
 fn kind(settings: &Settings, table: &Table) -> Finding {
@@ -62,9 +58,8 @@ fn kind(settings: &Settings, table: &Table) -> Finding {
 
 fn shape(settings: &Settings, table: &Table) -> Option<Finding> {
     let missing = Role::missing(&table.columns);
-    let names: Vec<String> = missing.iter().map(|names| names.join(" or ")).collect();
-    (!names.is_empty()).then(|| {
-        let what = format!("the table {} has no column {}", settings.table, names.join(", "));
+    (!missing.is_empty()).then(|| {
+        let what = format!("the table {} has no column {}", settings.table, Role::words(&missing));
         Finding::error("table_columns", what, "add what is missing; README lists what each column is for")
     })
 }
@@ -143,8 +138,7 @@ fn coverage(settings: &Settings, publication: &Publication, table: Option<&Table
     let in_table = table.map(|table| Role::missing(&table.columns)).unwrap_or_default();
     let missing: Vec<_> = Role::missing(published).into_iter().filter(|names| !in_table.contains(names)).collect();
     if !missing.is_empty() {
-        let names: Vec<String> = missing.iter().map(|names| names.join(" or ")).collect();
-        let what = format!("the publication {name:?} leaves out the column {} of {of}", names.join(", "));
+        let what = format!("the publication {name:?} leaves out the column {} of {of}", Role::words(&missing));
         findings.push(Finding::error("publication_columns", what, set_columns(of, published, &missing, table, alter)));
     } else if let Some(table) = table {
         findings.extend(headers(settings, published, table));

@@ -44,26 +44,32 @@ impl BrokerArgs {
         window_events: usize,
         mistakes: &mut Mistakes,
     ) -> ProducerSettings {
-        let file = self.property_file.as_deref().map(|path| (path, std::fs::read_to_string(path)));
-        let environment = environment_properties(mistakes);
-        let properties = kafka_properties(file, environment.as_deref(), &self.property, mistakes);
-        if self.brokers.split(',').any(|broker| broker.trim().is_empty()) {
-            mistakes.add("--brokers", "expected host:port, separated by commas");
-        }
-        let settings = ProducerSettings {
-            brokers: self.brokers.clone(),
-            properties,
-            window_bytes,
-            window_events,
-            request_timeout: positive("--request-timeout", &self.request_timeout, mistakes),
-        };
+        let request_timeout = positive("--request-timeout", &self.request_timeout, mistakes);
+        let given = settings(&self.brokers, self.property_file.as_deref(), &self.property, mistakes);
+        let settings = ProducerSettings { window_bytes, window_events, request_timeout, ..given };
         mistakes.note("-X or -F", settings.plain_config().create_native_config().map(drop));
         settings
     }
 }
 
-/// librdkafka's settings in the environment.
-pub(super) fn environment_properties(mistakes: &mut Mistakes) -> Option<String> {
+/// The brokers and librdkafka's settings of the file, the environment and the arguments, checked. Without a window.
+pub(super) fn settings(
+    brokers: &str,
+    file: Option<&str>,
+    arguments: &[String],
+    mistakes: &mut Mistakes,
+) -> ProducerSettings {
+    let file = file.map(|path| (path, std::fs::read_to_string(path)));
+    let environment = environment_properties(mistakes);
+    let properties = kafka_properties(file, environment.as_deref(), arguments, mistakes);
+    if brokers.split(',').any(|broker| broker.trim().is_empty()) {
+        mistakes.add("--brokers", "expected host:port, separated by commas");
+    }
+    let request_timeout = Duration::from_secs(5);
+    ProducerSettings { brokers: brokers.to_owned(), properties, window_bytes: 0, window_events: 0, request_timeout }
+}
+
+fn environment_properties(mistakes: &mut Mistakes) -> Option<String> {
     let lines = std::env::var_os(KAFKA_PROPERTIES)?.into_string();
     mistakes.note(KAFKA_PROPERTIES, lines.map_err(|_| "is not UTF-8"))
 }

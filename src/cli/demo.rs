@@ -1,16 +1,14 @@
 //! `outboxd demo`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use rdkafka::ClientConfig;
 
-use super::brokers::environment_properties;
+use super::brokers;
 use super::exit::{Class, Failed};
-use crate::config::run::{Mistakes, kafka_properties};
+use crate::config::run::Mistakes;
 use crate::demo::{self, Error, Settings};
-use crate::kafka::producer::ProducerSettings;
 use crate::postgres::conninfo::{Conninfo, Process, password_in_text};
 use crate::terminal::say;
 
@@ -108,13 +106,6 @@ fn database(url: &str, mistakes: &mut Mistakes) -> Option<(String, Conninfo)> {
 
 /// The settings that all clients of these brokers need, the relay's included.
 fn clients(brokers: &str, mistakes: &mut Mistakes) -> ClientConfig {
-    let path = std::env::var("OUTBOXD_KAFKA_FILE").ok();
-    let file = path.as_deref().map(|path| (path, std::fs::read_to_string(path)));
-    let lines = environment_properties(mistakes);
-    let properties = kafka_properties(file, lines.as_deref(), &[], mistakes);
-    if brokers.split(',').any(|broker| broker.trim().is_empty()) {
-        mistakes.add("--brokers", "expected host:port, separated by commas");
-    }
-    let (brokers, request_timeout) = (brokers.to_owned(), Duration::from_secs(5));
-    ProducerSettings { brokers, properties, window_bytes: 0, window_events: 0, request_timeout }.plain_config()
+    let file = std::env::var("OUTBOXD_KAFKA_FILE").ok();
+    brokers::settings(brokers, file.as_deref(), &[], mistakes).plain_config()
 }

@@ -49,6 +49,12 @@ impl Role {
         needed.filter(|(role, _)| role.column(columns).is_none()).map(|(_, names)| *names).collect()
     }
 
+    /// Such names in words.
+    #[must_use]
+    pub fn words(missing: &[&'static [&'static str]]) -> String {
+        missing.iter().map(|names| names.join(" or ")).collect::<Vec<_>>().join(", ")
+    }
+
     fn names(self) -> &'static [&'static str] {
         Self::ALL.iter().find(|(role, _)| *role == self).map_or(&[], |(_, names)| names)
     }
@@ -70,27 +76,23 @@ impl Shape {
     /// # Errors
     /// Names every role without a column, and the columns that are there.
     pub fn of(relation: &Relation) -> Result<Self, ShapeError> {
-        let mut roles = vec![None; relation.columns().len()];
-        let mut missing = Vec::new();
-        for (role, names) in Role::ALL {
-            match names.iter().find_map(|name| relation.column_index(name)).and_then(|index| roles.get_mut(index)) {
-                Some(column) => *column = Some(role),
-                None if role == Role::Headers => {}
-                None => missing.push(names),
+        let columns: Vec<String> = relation.columns().iter().map(|column| column.name().to_owned()).collect();
+        let table = format!("{}.{}", relation.namespace(), relation.name());
+        if let Some(error) = ShapeError::among(&table, &columns) {
+            return Err(error);
+        }
+        let mut roles = vec![None; columns.len()];
+        for (role, _) in Role::ALL {
+            let index = role.column(&columns).and_then(|name| relation.column_index(name));
+            if let Some(column) = index.and_then(|index| roles.get_mut(index)) {
+                *column = Some(role);
             }
         }
-        if missing.is_empty() {
-            let is_bytea = |(column, role): (&RelationColumn, &Option<Role>)| {
-                *role == Some(Role::Payload) && column.type_oid() == BYTEA
-            };
-            let payload_is_bytea = relation.columns().iter().zip(&roles).any(is_bytea);
-            return Ok(Self { roles, payload_is_bytea });
-        }
-        Err(ShapeError {
-            table: format!("{}.{}", relation.namespace(), relation.name()),
-            missing,
-            present: relation.columns().iter().map(|column| column.name().to_owned()).collect(),
-        })
+        let is_bytea = |(column, role): (&RelationColumn, &Option<Role>)| {
+            *role == Some(Role::Payload) && column.type_oid() == BYTEA
+        };
+        let payload_is_bytea = relation.columns().iter().zip(&roles).any(is_bytea);
+        Ok(Self { roles, payload_is_bytea })
     }
 
     /// What the column at `index` is; `None` where it is nothing to us.
@@ -125,13 +127,12 @@ impl ShapeError {
 
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let missing: Vec<String> = self.missing.iter().map(|names| names.join(" or ")).collect();
         write!(
             f,
             "table {} is published without the column {}; published are: {}. Add what is missing to the table and to \
              the publication's column list",
             self.table,
-            missing.join(", "),
+            Role::words(&self.missing),
             self.present.join(", ")
         )
     }

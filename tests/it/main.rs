@@ -11,4 +11,5 @@ mod large;
 mod restart;
 mod servers;
 mod shorter;
+mod status;
 mod topics;
