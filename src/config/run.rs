@@ -32,8 +32,8 @@ pub struct RunSettings {
     pub times: Times,
     /// The largest message that the server may send, in bytes.
     pub message_bytes_max: usize,
-    /// How long the reader lets bytes gather while the stream is busy.
-    pub gather: Duration,
+    /// How long the reader lets bytes gather while the stream is busy; nothing is what suits the kind of connection.
+    pub gather: Option<Duration>,
     /// All of it in one line with where each came from, without secrets.
     pub summary: String,
 }

@@ -11,17 +11,17 @@ use bytes::BytesMut;
 use tokio::io::Interest;
 
 use super::error::{Error, Result};
-use super::gather::{DEFAULT_NAP, Gather};
+use super::gather::{Gather, Naps};
 use super::transport::Transport;
 use super::wire::backend::announced_bytes;
 use super::wire::frontend::{self, Status};
 use super::wire::{Block, CopyMessage};
 
 /// Room for reading. A read takes at most this much, and blocks that were read into one such piece share it.
-const BUFFER_BYTES: usize = 256 * 1024;
+const BUFFER_BYTES: usize = 1024 * 1024;
 
 /// With less room than this left, a new piece begins: small reads cost more than the rest of a piece.
-const ROOM_BYTES_MIN: usize = 32 * 1024;
+const ROOM_BYTES_MIN: usize = 512 * 1024;
 
 /// How often [`ReplicationStream::closed`] looks.
 const CLOSED_INTERVAL: Duration = Duration::from_millis(50);
@@ -31,13 +31,14 @@ const CLOSED_INTERVAL: Duration = Duration::from_millis(50);
 pub struct StreamSettings {
     /// The largest message that is accepted, framing included. A row is one message.
     pub max_message_bytes: usize,
-    /// How long bytes may gather in a busy stream before they are read; zero is off. See [`gather`](super::gather).
-    pub gather: Duration,
+    /// How long bytes may gather in a busy stream before they are read: zero is off, nothing is what suits the kind of socket.
+    /// See [`gather`](super::gather).
+    pub gather: Option<Duration>,
 }
 
 impl Default for StreamSettings {
     fn default() -> Self {
-        Self { max_message_bytes: 64 * 1024 * 1024, gather: DEFAULT_NAP }
+        Self { max_message_bytes: 64 * 1024 * 1024, gather: None }
     }
 }
 
@@ -53,11 +54,12 @@ pub struct ReplicationStream {
 impl ReplicationStream {
     /// `buf` holds what was read behind the answer to `START_REPLICATION`.
     pub(crate) fn new(transport: Transport, buf: BytesMut, settings: StreamSettings) -> Self {
+        let naps = settings.gather.map_or_else(|| transport.naps(), Naps::of);
         Self {
             transport,
             input: Input { buf, max_message_bytes: settings.max_message_bytes, oversized: false },
             output: Output::default(),
-            gather: Gather::new(settings.gather),
+            gather: Gather::new(naps),
         }
     }
 
@@ -79,6 +81,7 @@ impl ReplicationStream {
                 true => Interest::READABLE,
                 false => Interest::READABLE | Interest::WRITABLE,
             };
+            self.gather.wants(Instant::now());
             // A socket that is closed counts as readable.
             if self.transport.ready(interest).await.map_err(Error::io)?.is_readable() {
                 self.read_once()?;
@@ -157,10 +160,12 @@ impl ReplicationStream {
         if let Some(nap) = nap {
             std::thread::sleep(nap);
         }
-        match self.transport.try_read(self.input.room()?) {
+        let buf = self.input.room()?;
+        let room = buf.capacity() - buf.len();
+        match self.transport.try_read(buf) {
             Ok(0) => Err(Error::closed()),
             Ok(bytes) => {
-                self.gather.read(bytes, Instant::now(), nap.is_some());
+                self.gather.read(bytes, room, Instant::now(), nap.is_some());
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),

@@ -15,6 +15,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::conninfo::{Conninfo, Endpoint, Host};
 use super::error::{Error, Result};
+use super::gather::Naps;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -57,6 +58,14 @@ impl Transport {
                 set_options(&stream, conninfo).map_err(Error::io)?;
                 Ok(Self::Tcp(stream))
             }
+        }
+    }
+
+    /// How long it is good to let bytes gather before they are read.
+    pub(crate) const fn naps(&self) -> Naps {
+        match self {
+            Self::Tcp(_) => Naps::TCP,
+            Self::Unix(_) => Naps::LOCAL,
         }
     }
 

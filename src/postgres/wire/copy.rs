@@ -40,7 +40,7 @@ pub enum CopyMessage<'a> {
 
 /// Complete messages of a replication stream, as they came out of one read.
 ///
-/// A block owns its bytes together with the blocks read around it, up to about 256 KiB: whoever keeps a [`slice`](Self::slice)
+/// A block owns its bytes together with the blocks read around it, up to about 1 MiB: whoever keeps a [`slice`](Self::slice)
 /// keeps all of them in memory. What is small and kept for long is better copied.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
