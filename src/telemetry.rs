@@ -42,6 +42,8 @@ pub struct Metrics {
     pub received: Total,
     /// Events that the database sent again and that were recognised.
     pub recognised: Total,
+    /// Rows that the status filter or a rule leaves out.
+    pub filtered: Total,
     /// Events that the brokers acknowledged.
     pub published: Total,
     /// Bytes of the replication stream.
@@ -80,9 +82,10 @@ impl Metrics {
     /// Every metric under its name; a server of `/metrics` encodes the registry.
     fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("outboxd");
-        let totals: [(&str, &str, &Total); 6] = [
+        let totals: [(&str, &str, &Total); 7] = [
             ("events_received", "Events that came from the database for the first time", &self.received),
             ("events_recognised", "Events that the database sent again and that were recognised", &self.recognised),
+            ("events_filtered", "Rows that the status filter or a rule leaves out", &self.filtered),
             ("events_published", "Events that the brokers acknowledged", &self.published),
             ("confirmations", "Statuses that moved the confirmed position", &self.confirmations),
             ("rewinds", "Producers that were replaced after a failure", &self.rewinds),
@@ -127,6 +130,6 @@ mod tests {
         metrics.published.inc_by(7);
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains("outboxd_events_published_total 7"), "{text}");
-        assert_eq!(text.matches("# HELP").count(), 14);
+        assert_eq!(text.matches("# HELP").count(), 15);
     }
 }

@@ -53,3 +53,11 @@ pub fn is_terminal(output: &impl IsTerminal) -> bool {
 pub fn has_colours(output: &impl IsTerminal) -> bool {
     is_terminal(output) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
+
+/// The width of the terminal behind standard output, in characters; `None` where there is none.
+#[must_use]
+pub fn width() -> Option<usize> {
+    let output = io::stdout();
+    let size = rustix::termios::tcgetwinsize(&output).ok().filter(|size| size.ws_col > 0);
+    size.filter(|_| is_terminal(&output)).map(|size| usize::from(size.ws_col))
+}

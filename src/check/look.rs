@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 use super::finding::Finding;
+use super::routes::Routes;
 use super::slot::View;
 use super::{Settings, server, slot, table, topics};
 use crate::kafka::preflight::{Cluster, Preflight, TopicConfig};
-use crate::outbox::Role;
-use crate::postgres::preflight::{self, Publication, Sample, SampleColumns, Table};
+use crate::outbox::{Role, Template};
+use crate::postgres::preflight::{self, Publication, Table};
 use crate::postgres::slot::Slot;
 use crate::postgres::{self, ReplicationConnection, StreamSettings, sql};
 
@@ -28,8 +29,11 @@ pub async fn check(settings: &Settings) -> Vec<Finding> {
 /// What the outbox tells about what is to be published.
 #[derive(Default)]
 struct Outbox {
-    /// `None`: it could not be looked at.
-    sample: Option<Sample>,
+    /// The table's columns.
+    columns: Vec<String>,
+    /// What rows would become; `None`: it could not be looked at.
+    routes: Option<Routes>,
+    payload_max: Option<u64>,
     oldest_pending: Option<Duration>,
 }
 
@@ -130,19 +134,20 @@ async fn look_into_table(
     findings: &mut Vec<Finding>,
     outbox: &mut Outbox,
 ) {
-    let role = |role: Role| role.column(&table.columns);
-    let columns = (role(Role::AggregateType), role(Role::EventType), role(Role::Payload));
-    let (Some(aggregate_type), Some(event_type), Some(payload)) = columns else { return };
+    outbox.columns.clone_from(&table.columns);
+    let Some(payload) = settings.mapping.columns.find(Role::Payload, &table.columns) else { return };
     if !table.may_select || table.is_row_security_active {
         return;
     }
-    let columns = SampleColumns { aggregate_type, event_type, payload };
-    match preflight::sample(client, &settings.table, columns).await {
+    let deciding = settings.mapping.deciding_columns(&table.columns);
+    match preflight::sample(client, &settings.table, &deciding, payload).await {
         Ok(sample) => {
-            if sample.has_nulls {
-                findings.push(table::judge_nulls(settings));
+            let routes = Routes::of(&settings.table, &settings.mapping, &table.columns, &deciding, &sample.kinds);
+            if let Some(column) = &routes.null {
+                findings.push(table::judge_nulls(settings, column));
             }
-            outbox.sample = Some(sample);
+            outbox.routes = Some(routes);
+            outbox.payload_max = sample.payload_max;
         }
         Err(error) => findings.push(table::not_read(settings, &error)),
     }
@@ -175,14 +180,15 @@ async fn look_at_topics(
         format!("brokers: {}, topics: {}, at {}", cluster.brokers, cluster.topics.len(), settings.producer.brokers);
     let mut findings = vec![Finding::ok("brokers", found)];
     let brokers = settings.producer.brokers.as_str();
-    let wanted = wanted_topics(settings, outbox, &mut findings);
+    let template = settings.mapping.topic_words(&outbox.columns);
+    let wanted = wanted_topics(&template, outbox, &mut findings);
     let missing = wanted.iter().filter(|name| !cluster.topics.contains_key(*name));
     findings.extend(missing.map(|name| topics::missing(name, brokers, cluster.brokers)));
-    let alike = cluster.topics.keys().filter(|name| settings.topic.may_name(name));
+    let alike = cluster.topics.keys().filter(|name| template.may_be(name));
     let present: BTreeSet<String> =
         wanted.iter().filter(|name| cluster.topics.contains_key(*name)).chain(alike).cloned().collect();
     if wanted.is_empty() && present.is_empty() {
-        findings.push(topics::none_of(&settings.topic.to_string(), outbox.sample.is_some()));
+        findings.push(topics::none_of(&template.to_string(), outbox.routes.is_some()));
     }
     let names: Vec<String> = present.into_iter().collect();
     let configs = preflight.configs(&names).await.unwrap_or_default();
@@ -190,23 +196,18 @@ async fn look_at_topics(
         let config: Option<&TopicConfig> = configs.get(index).and_then(|config| config.as_ref().ok());
         let partitions = cluster.topics.get(name).map(Vec::as_slice).unwrap_or_default();
         let topic = topics::Topic { name, brokers, partitions, config };
-        let payload_max = outbox.sample.as_ref().and_then(|sample| sample.payload_max);
-        findings.extend(topics::judge(&topic, payload_max, outbox.oldest_pending));
+        findings.extend(topics::judge(&topic, outbox.payload_max, outbox.oldest_pending));
     }
     findings
 }
 
 /// The topics that the rows of the outbox go to.
-fn wanted_topics(settings: &Settings, outbox: &Outbox, findings: &mut Vec<Finding>) -> BTreeSet<String> {
-    if let Some(name) = settings.topic.fixed() {
-        return BTreeSet::from([name.to_owned()]);
-    }
-    let mut wanted = BTreeSet::new();
-    for (aggregate_type, event_type) in outbox.sample.iter().flat_map(|sample| &sample.kinds) {
-        match settings.topic.topic_of(aggregate_type, event_type) {
-            Some(name) => drop(wanted.insert(name)),
-            None => findings.push(topics::unnamable(aggregate_type, event_type, &settings.topic.to_string())),
-        }
+fn wanted_topics(template: &Template, outbox: &Outbox, findings: &mut Vec<Finding>) -> BTreeSet<String> {
+    let mut wanted: BTreeSet<String> = template.fixed().into_iter().map(str::to_owned).collect();
+    if let Some(routes) = &outbox.routes {
+        wanted.extend(routes.topics.iter().cloned());
+        let unnamable = routes.unnamable.iter();
+        findings.extend(unnamable.map(|values| topics::unnamable(&routes.columns, values, &template.to_string())));
     }
     wanted
 }

@@ -5,6 +5,7 @@
 
 mod finding;
 mod look;
+mod routes;
 mod server;
 mod slot;
 mod table;
@@ -13,7 +14,7 @@ mod tests;
 mod topics;
 
 use crate::kafka::producer::ProducerSettings;
-use crate::outbox::TopicTemplate;
+use crate::outbox::Mapping;
 use crate::postgres::{Conninfo, QualifiedName};
 
 pub use finding::{Finding, Grade};
@@ -30,8 +31,8 @@ pub struct Settings {
     pub publication: String,
     /// The outbox table.
     pub table: QualifiedName,
-    /// How topics are named.
-    pub topic: TopicTemplate,
+    /// What is made of rows.
+    pub mapping: Mapping,
     /// The brokers.
     pub producer: ProducerSettings,
 }

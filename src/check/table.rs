@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::finding::{Finding, shell};
-use crate::outbox::Role;
+use crate::outbox::{Role, ShapeError};
 use crate::postgres::preflight::{Publication, Table};
 use crate::postgres::wire::quote::identifier;
 
@@ -57,20 +57,19 @@ fn kind(settings: &Settings, table: &Table) -> Finding {
 }
 
 fn shape(settings: &Settings, table: &Table) -> Option<Finding> {
-    let missing = Role::missing(&table.columns);
-    (!missing.is_empty()).then(|| {
-        let what = format!("the table {} has no column {}", settings.table, Role::words(&missing));
-        Finding::error("table_columns", what, "add what is missing; README lists what each column is for")
-    })
+    let name = settings.table.to_string();
+    // That all of them are published is looked at elsewhere.
+    let error = ShapeError::among(&name, &table.columns, &table.columns, &settings.mapping)?;
+    Some(Finding::error("table_columns", error, "add what is missing; README lists what each column is for"))
 }
 
 /// Rows that no record can be made of.
-pub(super) fn judge_nulls(settings: &Settings) -> Finding {
+pub(super) fn judge_nulls(settings: &Settings, column: &str) -> Finding {
     let what = format!(
-        "the table {} has rows without an aggregate type or an event type: the relay stops at one",
+        "the table {} has rows whose {column}, which names the topic, is NULL: the relay stops at one",
         settings.table
     );
-    Finding::warning("table_nulls", what, "declare both columns NOT NULL")
+    Finding::warning("table_nulls", what, "declare the column NOT NULL, or give --topic a default")
 }
 
 /// The table could not be looked into.
@@ -135,33 +134,26 @@ fn coverage(settings: &Settings, publication: &Publication, table: Option<&Table
     if published.is_empty() {
         return findings;
     }
-    let in_table = table.map(|table| Role::missing(&table.columns)).unwrap_or_default();
-    let missing: Vec<_> = Role::missing(published).into_iter().filter(|names| !in_table.contains(names)).collect();
-    if !missing.is_empty() {
-        let what = format!("the publication {name:?} leaves out the column {} of {of}", Role::words(&missing));
-        findings.push(Finding::error("publication_columns", what, set_columns(of, published, &missing, table, alter)));
-    } else if let Some(table) = table {
+    let Some(table) = table else { return findings };
+    let missing = settings.mapping.unpublished(&table.columns, published);
+    if missing.is_empty() {
         findings.extend(headers(settings, published, table));
+    } else {
+        let what = format!("the publication {name:?} leaves out the column {} of {of}", missing.join(", "));
+        findings.push(Finding::error("publication_columns", what, set_columns(of, published, &missing, alter)));
     }
     findings
 }
 
 /// The statement that publishes the columns that are missing, beside those that are published.
-fn set_columns(
-    of: &crate::postgres::QualifiedName,
-    published: &[String],
-    missing: &[&'static [&'static str]],
-    table: Option<&Table>,
-    alter: &str,
-) -> String {
-    let of_table = table.map(|table| table.columns.as_slice()).unwrap_or_default();
-    let added = of_table.iter().filter(|column| missing.iter().any(|names| names.contains(&column.as_str())));
-    let columns: Vec<String> = published.iter().chain(added).map(|column| identifier(column)).collect();
+fn set_columns(of: &crate::postgres::QualifiedName, published: &[String], missing: &[String], alter: &str) -> String {
+    let columns: Vec<String> = published.iter().chain(missing).map(|column| identifier(column)).collect();
     format!("{alter} SET TABLE {} ({})", of.quoted(), columns.join(", "))
 }
 
 fn headers(settings: &Settings, published: &[String], table: &Table) -> Option<Finding> {
-    let is_left_out = Role::Headers.column(&table.columns).is_some() && Role::Headers.column(published).is_none();
+    let find = |among| settings.mapping.columns.find(Role::Headers, among);
+    let is_left_out = find(&table.columns).is_some() && find(published).is_none();
     is_left_out.then(|| {
         let (name, of) = (&settings.publication, &settings.table);
         let what = format!("the publication {name:?} leaves out the column headers of {of}: records go without them");

@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::finding::{Finding, Grade};
+use super::routes::Routes;
 use super::{server, topics};
 use crate::kafka::preflight::{Partition, TopicConfig};
+use crate::outbox::Mapping;
+use crate::outbox::rule::{Action, Condition, Rule};
 use crate::postgres::preflight::{Capacity, Server};
 
 fn healthy() -> Server {
@@ -109,6 +112,27 @@ fn each_setting_of_a_topic_is_judged() {
         assert_eq!(finding.grade, grade, "{finding:?}");
         assert_eq!(finding.remedy.is_some(), grade > Grade::Note, "{finding:?}");
     }
+}
+
+#[test]
+fn rows_are_routed_as_the_relay_would() {
+    let columns = ["id", "aggregate_type", "payload", "tenant"].map(str::to_owned);
+    let topic = Some("{tenant}.{aggregate_type:-x}".parse().unwrap());
+    let drop = Rule { when: vec![Condition::new("tenant", ["no*"])], then: Action::Drop };
+    let mapping = Mapping { topic, rules: vec![drop], ..Mapping::default() };
+    let deciding = mapping.deciding_columns(&columns);
+    assert_eq!(deciding, ["aggregate_type", "tenant"]);
+    let kinds = [(Some("a"), Some("t")), (None, Some("t")), (Some("a"), Some("none")), (Some("ä"), Some("t"))];
+    let kinds = kinds.map(|(a, t)| vec![a.map(str::to_owned), t.map(str::to_owned)]);
+    let table = "public.outbox".parse().unwrap();
+    let routes = Routes::of(&table, &mapping, &columns, &deciding, &kinds);
+    assert_eq!(routes.topics.iter().collect::<Vec<_>>(), ["t.a", "t.x"]);
+    assert_eq!(routes.unnamable, [kinds[3].clone()]);
+    assert_eq!(routes.null, None);
+    let routes = Routes::of(&table, &mapping, &columns, &deciding, &[vec![None, None]]);
+    assert_eq!(routes.null.as_deref(), Some("tenant"));
+    let routes = Routes::of(&table, &Mapping::default(), &columns, &columns[1..2], &[vec![None]]);
+    assert_eq!(routes.null.as_deref(), Some("aggregate_type"));
 }
 
 #[test]

@@ -38,10 +38,11 @@ pub(super) fn none_of(template: &str, is_looked_at: bool) -> Finding {
     Finding::warning("topic", what, "create a topic for every aggregate type before its first event")
 }
 
-/// A kind of event whose topic would have a name that Kafka does not take.
-pub(super) fn unnamable(aggregate_type: &str, event_type: &str, template: &str) -> Finding {
-    let what =
-        format!("{template} makes no name of a topic for aggregate type {aggregate_type:?}, event type {event_type:?}");
+/// A kind of event whose topic would have a name that Kafka does not take; the columns and what they hold.
+pub(super) fn unnamable(columns: &[String], values: &[Option<String>], template: &str) -> Finding {
+    let values = values.iter().map(|value| value.as_deref().unwrap_or("NULL"));
+    let words: Vec<String> = columns.iter().zip(values).map(|(column, value)| format!("{column} {value:?}")).collect();
+    let what = format!("{template} makes no name of a topic for {}", words.join(", "));
     let remedy =
         "letters, digits, '.', '_' and '-' make a name, 249 at most; write other types, or choose another --topic";
     Finding::error("topic", what, remedy)

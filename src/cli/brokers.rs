@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::effective::Effective;
 use crate::config::run::{Mistakes, kafka_properties};
 use crate::kafka::producer::ProducerSettings;
-use crate::outbox::TopicTemplate;
 
 /// The environment's librdkafka settings, one `name=value` a line.
 pub(super) const KAFKA_PROPERTIES: &str = "OUTBOXD_KAFKA_PROPERTIES";
@@ -17,9 +17,6 @@ pub struct BrokerArgs {
     /// The brokers to begin with: host:port, separated by commas.
     #[arg(long, env = "OUTBOXD_BROKERS", default_value = "localhost:9092")]
     pub(super) brokers: String,
-    /// The topic, with {aggregate_type} and {event_type} as placeholders.
-    #[arg(long, env = "OUTBOXD_TOPIC", default_value = "outbox.event.{aggregate_type}")]
-    topic: String,
     /// A librdkafka setting. Secrets go into a file (-F) or into OUTBOXD_KAFKA_PROPERTIES, which holds lines of them.
     #[arg(short = 'X', value_name = "NAME=VALUE")]
     property: Vec<String>,
@@ -32,20 +29,16 @@ pub struct BrokerArgs {
 }
 
 impl BrokerArgs {
-    /// The template of the topics, checked.
-    pub(super) fn topic(&self, mistakes: &mut Mistakes) -> Option<TopicTemplate> {
-        mistakes.note("--topic", self.topic.parse())
-    }
-
     /// What clients of the brokers are made from, checked; the window is that of the relay.
     pub(super) fn producer(
         &self,
-        window_bytes: usize,
-        window_events: usize,
+        (window_bytes, window_events): (usize, usize),
+        effective: &Effective,
         mistakes: &mut Mistakes,
     ) -> ProducerSettings {
         let request_timeout = positive("--request-timeout", &self.request_timeout, mistakes);
-        let given = settings(&self.brokers, self.property_file.as_deref(), &self.property, mistakes);
+        let file = self.property_file.as_deref();
+        let given = settings(&self.brokers, effective.kafka(), file, &self.property, mistakes);
         let settings = ProducerSettings { window_bytes, window_events, request_timeout, ..given };
         mistakes.note("-X or -F", settings.plain_config().create_native_config().map(drop));
         settings
@@ -55,13 +48,14 @@ impl BrokerArgs {
 /// The brokers and librdkafka's settings of the file, the environment and the arguments, checked. Without a window.
 pub(super) fn settings(
     brokers: &str,
+    config: (&str, &str),
     file: Option<&str>,
     arguments: &[String],
     mistakes: &mut Mistakes,
 ) -> ProducerSettings {
     let file = file.map(|path| (path, std::fs::read_to_string(path)));
     let environment = environment_properties(mistakes);
-    let properties = kafka_properties(file, environment.as_deref(), arguments, mistakes);
+    let properties = kafka_properties(config, file, environment.as_deref(), arguments, mistakes);
     if brokers.split(',').any(|broker| broker.trim().is_empty()) {
         mistakes.add("--brokers", "expected host:port, separated by commas");
     }

@@ -6,7 +6,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::brokers::BrokerArgs;
+use super::effective::Effective;
 use super::exit::{Class, Failed};
+use super::mapping::MappingArgs;
 use super::target::TargetArgs;
 use crate::check::{Finding, Grade, Settings, check};
 use crate::config::run::Mistakes;
@@ -19,6 +21,8 @@ pub struct CheckArgs {
     target: TargetArgs,
     #[command(flatten)]
     brokers: BrokerArgs,
+    #[command(flatten)]
+    mapping: MappingArgs,
     /// One JSON object, for programs.
     #[arg(long)]
     json: bool,
@@ -38,8 +42,8 @@ struct Report<'a> {
 ///
 /// # Errors
 /// Mistakes in the settings, or that there are errors among the findings.
-pub async fn run(args: CheckArgs) -> Result<(), Failed> {
-    let settings = args.settings().map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
+pub async fn run(args: CheckArgs, effective: &Effective) -> Result<(), Failed> {
+    let settings = args.settings(effective).map_err(|mistakes| Failed::new(Class::Usage, mistakes))?;
     let findings = check(&settings).await;
     let count = |grade| findings.iter().filter(|finding| finding.grade == grade).count();
     let (errors, warnings) = (count(Grade::Error), count(Grade::Warning));
@@ -78,19 +82,19 @@ fn print(finding: &Finding) -> io::Result<()> {
 }
 
 impl CheckArgs {
-    fn settings(&self) -> Result<Settings, Mistakes> {
-        let mut mistakes = Mistakes::default();
+    fn settings(&self, effective: &Effective) -> Result<Settings, Mistakes> {
+        let mut mistakes = effective.mistakes();
         let target = self.target.check(&mut mistakes);
-        let topic = self.brokers.topic(&mut mistakes);
+        let mapping = self.mapping.mapping(effective, &mut mistakes);
         // Nothing is published, so there is no window.
-        let producer = self.brokers.producer(0, 0, &mut mistakes);
-        match (target, topic) {
-            (Some(target), Some(topic)) if mistakes.is_empty() => Ok(Settings {
+        let producer = self.brokers.producer((0, 0), effective, &mut mistakes);
+        match target {
+            Some(target) if mistakes.is_empty() => Ok(Settings {
                 database: target.database,
                 slot: target.slot,
                 publication: target.publication,
                 table: target.table,
-                topic,
+                mapping,
                 producer,
             }),
             _ => Err(mistakes),

@@ -66,7 +66,7 @@ fn failed(error: Error) -> Failed {
         Error::Interrupted => Failed::new(Class::Interrupted, error),
         Error::Missing(_) => Failed::new(Class::Setup, error),
         Error::Failed(_) => Failed::new(Class::Unavailable, error),
-        Error::Database(error) => super::setup::failed(error),
+        Error::Database(error) => Failed::from(error),
     }
 }
 
@@ -107,5 +107,5 @@ fn database(url: &str, mistakes: &mut Mistakes) -> Option<(String, Conninfo)> {
 /// The settings that all clients of these brokers need, the relay's included.
 fn clients(brokers: &str, mistakes: &mut Mistakes) -> ClientConfig {
     let file = std::env::var("OUTBOXD_KAFKA_FILE").ok();
-    brokers::settings(brokers, file.as_deref(), &[], mistakes).plain_config()
+    brokers::settings(brokers, ("", ""), file.as_deref(), &[], mistakes).plain_config()
 }

@@ -6,6 +6,9 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 
 use super::brokers::KAFKA_PROPERTIES;
+use super::config_file::GivenFile;
+use crate::config::run::Mistakes;
+use crate::outbox::rule::Rule;
 use crate::postgres::conninfo::{Conninfo, Endpoint, Origin};
 
 /// Flags whose values may hold a secret, or that are told in another way.
@@ -19,6 +22,7 @@ pub struct Effective {
     database_url: Option<String>,
     /// Where librdkafka's settings came from.
     property_origins: Vec<&'static str>,
+    file: GivenFile,
 }
 
 #[derive(Clone, Debug)]
@@ -64,12 +68,45 @@ impl Effective {
         effective
     }
 
+    /// Notes what a configuration file said.
+    pub(super) fn add_file(&mut self, file: Option<GivenFile>) {
+        let Some(file) = file else { return };
+        for entry in self.entries.iter_mut().filter(|entry| entry.origin.is_none()) {
+            entry.origin = file.content.flags.contains_key(&entry.name).then(|| file.path.clone());
+        }
+        if self.database_url.is_none() && file.content.flags.contains_key("database-url") {
+            self.database_url = Some(file.path.clone());
+        }
+        if !file.content.kafka.is_empty() {
+            self.property_origins.push("[kafka]");
+        }
+        self.file = file;
+    }
+
+    /// What is wrong with the configuration file.
+    pub(super) fn mistakes(&self) -> Mistakes {
+        self.file.mistakes.clone()
+    }
+
+    /// The configuration file's rules.
+    pub(super) fn rules(&self) -> &[Rule] {
+        &self.file.content.rules
+    }
+
+    /// The configuration file's settings of librdkafka, by the file's name.
+    pub(super) fn kafka(&self) -> (&str, &str) {
+        (&self.file.path, &self.file.content.kafka)
+    }
+
     /// The line about these settings, this database and librdkafka's settings with these names.
     pub fn line<'a>(&self, database: &Conninfo, properties: impl Iterator<Item = &'a str>) -> String {
         let mut parts = self.database(database);
         parts.extend(self.entries.iter().map(|entry| shown(&entry.name, &entry.value, entry.origin.as_deref())));
         if !self.entries.iter().any(|entry| entry.name == "source") {
             parts.push(shown("source", database.dbname(), None));
+        }
+        if !self.file.content.rules.is_empty() {
+            parts.push(shown("rules", &self.file.content.rules.len().to_string(), Some(&self.file.path)));
         }
         let properties: Vec<&str> = properties.collect();
         if !properties.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use crate::postgres;
 use crate::relay::{Halt, Reason};
 
 /// The codes, for `--help`.
@@ -80,6 +81,23 @@ impl From<io::Error> for Failed {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::new(Class::Unread, ""),
             _ => Self::new(Class::Output, format_args!("standard output: {error}")),
+        }
+    }
+}
+
+/// The class of what a server refused.
+impl From<postgres::Error> for Failed {
+    fn from(error: postgres::Error) -> Self {
+        let class = if error.is_connection_lost() || error.is_starting_or_stopping() {
+            Class::Unavailable
+        } else if error.is_authentication() || error.is_privilege() {
+            Class::Forbidden
+        } else {
+            Class::Setup
+        };
+        match error.remedy() {
+            Some(remedy) => Self::new(class, format_args!("{error}; {remedy}")),
+            None => Self::new(class, error),
         }
     }
 }

@@ -4,14 +4,20 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub mod brokers;
 pub mod check;
+pub mod config_file;
 pub mod demo;
 pub mod effective;
 pub mod exit;
+pub mod explain;
+pub mod mapping;
 pub mod run;
 pub mod setup;
+mod shown;
 pub mod status;
+pub mod tail;
 pub mod target;
 
+use config_file::GivenFile;
 use effective::Effective;
 use exit::Failed;
 
@@ -24,6 +30,9 @@ pub struct Cli {
     /// How log lines look.
     #[arg(long, global = true, env = "OUTBOXD_LOG_FORMAT", value_enum, default_value_t)]
     log_format: crate::telemetry::LogFormat,
+    /// A file of settings (TOML): flags by their names, librdkafka's settings, rules. Flags and the environment win.
+    #[arg(long, global = true, value_name = "FILE", env = "OUTBOXD_CONFIG")]
+    config: Option<String>,
     /// What was given, and where.
     #[arg(skip)]
     effective: Effective,
@@ -38,7 +47,11 @@ enum Command {
     /// Create what `run` needs, where it is missing: the table, then the publication, then the slot.
     Setup(setup::SetupArgs),
     /// Look at both ends: everything that `run` needs, each finding with its remedy. Changes nothing.
-    Check(check::CheckArgs),
+    Check(Box<check::CheckArgs>),
+    /// What the relay would send for a row, and which rule decided. Publishes nothing.
+    Explain(Box<explain::ExplainArgs>),
+    /// See events as they are committed, as records. Publishes and confirms nothing.
+    Tail(Box<tail::TailArgs>),
     /// How the slot stands: who reads it, how far behind, how much of the log it holds.
     Status(status::StatusArgs),
     /// Remove the slot and the publication. The table and its rows stay.
@@ -52,12 +65,17 @@ impl Cli {
     /// What is wrong with them, or the help that was asked for.
     pub fn read() -> Result<Self, clap::Error> {
         let mut command = Self::command();
+        let given = GivenFile::read(&command);
+        if let Some(given) = &given {
+            command = given.fill(command);
+        }
         let matches = command.clone().try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Some((name, given)) = matches.subcommand() {
             cli.effective =
                 command.find_subcommand(name).map(|subcommand| Effective::of(subcommand, given)).unwrap_or_default();
         }
+        cli.effective.add_file(given);
         Ok(cli)
     }
 
@@ -71,7 +89,9 @@ impl Cli {
             Command::Demo(args) => demo::run(args).await,
             Command::Run(args) => run::run(*args, &self.effective).await,
             Command::Setup(args) => setup::run(args).await,
-            Command::Check(args) => check::run(args).await,
+            Command::Check(args) => check::run(*args, &self.effective).await,
+            Command::Explain(args) => explain::run(*args, &self.effective).await,
+            Command::Tail(args) => tail::run(*args, &self.effective).await,
             Command::Status(args) => status::run(args).await,
             Command::Drop(args) => setup::drop(args).await,
         }

@@ -8,6 +8,7 @@ use clap::Args;
 use super::brokers::{BrokerArgs, duration, positive};
 use super::effective::Effective;
 use super::exit::{Class, Failed};
+use super::mapping::MappingArgs;
 use super::target::TargetArgs;
 use crate::config::run::{Mistakes, RunSettings, Times};
 use crate::relay::Relay;
@@ -27,6 +28,8 @@ pub struct RunArgs {
     source: Option<String>,
     #[command(flatten)]
     brokers: BrokerArgs,
+    #[command(flatten)]
+    mapping: MappingArgs,
     /// The most bytes of events without an acknowledgement.
     #[arg(long, env = "OUTBOXD_WINDOW_BYTES", default_value = "16MiB")]
     window_bytes: String,
@@ -64,6 +67,10 @@ pub struct RunArgs {
     /// How long an event waits for a topic that does not exist, before the relay stops.
     #[arg(long, env = "OUTBOXD_TOPIC_WAIT", default_value = "30s")]
     topic_wait: String,
+    /// Make topics that do not exist: partitions=6,replication=3, where what is left out is the broker's default. Without it an
+    /// event for such a topic waits and then stops the relay.
+    #[arg(long, value_name = "HOW", env = "OUTBOXD_CREATE_TOPICS", num_args = 0..=1, default_missing_value = "")]
+    create_topics: Option<String>,
     /// How often topics are looked at for new partitions and size limits.
     #[arg(long, env = "OUTBOXD_TOPIC_REFRESH", default_value = "10s")]
     topic_refresh: String,
@@ -86,24 +93,27 @@ pub async fn run(args: RunArgs, effective: &Effective) -> Result<(), Failed> {
 
 impl RunArgs {
     fn settings(&self, effective: &Effective) -> Result<RunSettings, Mistakes> {
-        let mut mistakes = Mistakes::default();
+        let mut mistakes = effective.mistakes();
         let target = self.target.check(&mut mistakes);
-        let topic = self.brokers.topic(&mut mistakes);
+        let mapping = self.mapping.mapping(effective, &mut mistakes);
         let gather = self.gather(&mut mistakes);
+        let new_topics = self.create_topics.as_ref();
+        let new_topics = new_topics.and_then(|text| mistakes.note("--create-topics", text.parse()));
         let limits = self.limits(&mut mistakes);
         let times = self.times(&mut mistakes);
-        let producer = self.brokers.producer(limits.window_bytes, limits.window_events, &mut mistakes);
+        let producer = self.brokers.producer((limits.window_bytes, limits.window_events), effective, &mut mistakes);
         let message_bytes_max = bytes("--max-message-bytes", &self.max_message_bytes, 1024, &mut mistakes);
-        match (target, topic) {
-            (Some(target), Some(topic)) if mistakes.is_empty() => Ok(RunSettings {
+        match target {
+            Some(target) if mistakes.is_empty() => Ok(RunSettings {
                 summary: effective.line(&target.database, producer.properties.names()),
                 source: self.source.clone().unwrap_or_else(|| target.database.dbname().to_owned()),
                 slot: target.slot,
                 publication: target.publication,
                 database: target.database,
                 table: target.table,
-                topic,
+                mapping,
                 producer,
+                new_topics,
                 limits,
                 times,
                 message_bytes_max,

@@ -6,9 +6,9 @@ use serde_json::json;
 use super::exit::{Class, Failed};
 use super::target::TargetArgs;
 use crate::config::run::Mistakes;
+use crate::postgres::Conninfo;
 use crate::postgres::setup::{self, Plan, Step};
 use crate::postgres::slot::Holder;
-use crate::postgres::{self, Conninfo};
 use crate::terminal::say;
 
 /// The arguments of both commands.
@@ -79,7 +79,8 @@ impl SetupArgs {
 /// Mistakes in the settings, or what the server refused.
 pub async fn run(args: SetupArgs) -> Result<(), Failed> {
     let (database, plan) = args.plan()?;
-    setup::setup(&database, &plan, args.dry_run, |step| args.print(&step)).await.map_err(failed)
+    setup::setup(&database, &plan, args.dry_run, |step| args.print(&step)).await?;
+    Ok(())
 }
 
 /// Removes slot and publication; table and rows stay.
@@ -88,20 +89,6 @@ pub async fn run(args: SetupArgs) -> Result<(), Failed> {
 /// Mistakes in the settings, or what the server refused.
 pub async fn drop(args: SetupArgs) -> Result<(), Failed> {
     let (database, plan) = args.plan()?;
-    setup::drop(&database, &plan, args.dry_run, |step| args.print(&step)).await.map_err(failed)
-}
-
-/// The class of what a server refused.
-pub(super) fn failed(error: postgres::Error) -> Failed {
-    let class = if error.is_connection_lost() || error.is_starting_or_stopping() {
-        Class::Unavailable
-    } else if error.is_authentication() || error.is_privilege() {
-        Class::Forbidden
-    } else {
-        Class::Setup
-    };
-    match error.remedy() {
-        Some(remedy) => Failed::new(class, format_args!("{error}; {remedy}")),
-        None => Failed::new(class, error),
-    }
+    setup::drop(&database, &plan, args.dry_run, |step| args.print(&step)).await?;
+    Ok(())
 }

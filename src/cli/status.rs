@@ -47,8 +47,8 @@ pub async fn run(args: StatusArgs) -> Result<(), Failed> {
             Ok(()) = tokio::signal::ctrl_c() => return Ok(()),
         }
     }
-    let client = sql::connect_and_spawn(&target.database).await.map_err(super::setup::failed)?;
-    let status = look(&client, &target.slot).await.map_err(super::setup::failed)?;
+    let client = sql::connect_and_spawn(&target.database).await?;
+    let status = look(&client, &target.slot).await?;
     let Some(status) = status else { return Err(Failed::new(Class::Setup, no_slot(&target.slot))) };
     if args.json {
         say(to_json(&target.slot, &status))?;

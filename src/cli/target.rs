@@ -39,7 +39,8 @@ pub struct Target {
 impl TargetArgs {
     /// Checks them all; `None` with at least one mistake noted.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<Target> {
-        let in_argv = std::env::var_os("OUTBOXD_DATABASE_URL").is_none_or(|value| value != *self.database_url);
+        // It may have come from the environment or a file.
+        let in_argv = std::env::args().any(|argument| argument.contains(&self.database_url));
         if in_argv && password_in_text(&self.database_url) {
             mistakes.add(
                 "--database-url",

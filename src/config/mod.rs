@@ -1,6 +1,8 @@
 //! Settings of the program.
 
 #[cfg(feature = "relay")]
+pub mod file;
+#[cfg(feature = "relay")]
 pub mod run;
 pub mod secret;
 

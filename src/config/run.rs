@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::kafka::creation::NewTopics;
 use crate::kafka::producer::ProducerSettings;
 use crate::kafka::properties::Properties;
-use crate::outbox::TopicTemplate;
+use crate::outbox::Mapping;
 use crate::postgres::{Conninfo, QualifiedName};
 use crate::relay::limits::Limits;
 
@@ -22,10 +23,12 @@ pub struct RunSettings {
     pub table: QualifiedName,
     /// The name of this source of events.
     pub source: String,
-    /// How topics are named.
-    pub topic: TopicTemplate,
+    /// What is made of rows.
+    pub mapping: Mapping,
     /// What producers are made from.
     pub producer: ProducerSettings,
+    /// How topics are made that do not exist; `None` is not at all.
+    pub new_topics: Option<NewTopics>,
     /// The window and the pace of statuses.
     pub limits: Limits,
     /// The times.
@@ -89,8 +92,10 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Gathers the user's librdkafka settings: the file, the environment's lines, then the arguments, later ones winning.
+/// Gathers the user's librdkafka settings: those of the configuration file (its name and the lines), the file, the environment's
+/// lines, then the arguments, later ones winning.
 pub fn kafka_properties(
+    config: (&str, &str),
     file: Option<(&str, std::io::Result<String>)>,
     environment: Option<&str>,
     arguments: &[String],
@@ -102,6 +107,7 @@ pub fn kafka_properties(
             mistakes.add(&format!("{name}, line {line}"), error);
         }
     };
+    add_lines(config.0, config.1, mistakes);
     match file {
         Some((path, Ok(lines))) => add_lines(path, &lines, mistakes),
         Some((path, Err(error))) => mistakes.add(&format!("-F {path}"), error),

@@ -13,7 +13,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use super::error::Error;
 use super::ledger::{Ledger, Seen};
 use super::locked;
-use crate::outbox::record::{HEADER_ID, HEADER_POSITION};
+use crate::outbox::header::{HEADER_ID, HEADER_POSITION};
 
 /// How long the brokers may take to say where the topic ends, and to hand out what is before that.
 const END_LIMIT: Duration = Duration::from_secs(10);

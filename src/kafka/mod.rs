@@ -6,11 +6,13 @@
 //! | [`partition`] | which partition a key belongs to |
 //! | [`producer`] | one generation of an idempotent producer |
 //! | [`delivery`] | gathers delivery reports and wakes the loop once a batch |
+//! | [`creation`] | topics that are made where they are missing |
 //! | [`topics`] | partitions and size limits of the topics in use |
 //! | [`class`] | what an error of the broker means |
 //! | [`preflight`] | what `outboxd check` wants to know of the brokers |
 
 pub mod class;
+pub mod creation;
 pub mod delivery;
 pub mod partition;
 mod poller;

@@ -12,8 +12,7 @@ use super::delivery::{Deliveries, Generation, Reporter};
 use super::poller::Poller;
 use super::properties::Properties;
 use super::topics::Sizes;
-use crate::outbox::record::{HEADER_COMMIT_TIME, HEADER_EVENT_TYPE, HEADER_ID, HEADER_POSITION, HEADER_SOURCE};
-use crate::outbox::{Event, Record, Source};
+use crate::outbox::Record;
 
 /// A batch is kept this much below the topic's `max.message.bytes`: the batch header and the headers of the request.
 pub const BATCH_MARGIN: usize = 1024;
@@ -112,14 +111,14 @@ impl Producer {
     }
 
     /// Hands one event over. Never blocks; `tag` comes back in the report.
-    pub fn send(&self, to: (&str, i32), record: &Record<'_>, event: &Event, source: &Source, tag: u64) -> Sent {
+    pub fn send(&self, to: (&str, i32), record: &Record<'_>, tag: u64) -> Sent {
         let (topic, partition) = to;
         // Tags are 64 bits and so are the pointers that librdkafka carries them in, on every platform that we build for.
         let mut message = BaseRecord::<[u8], [u8], usize>::with_opaque_to(topic, tag as usize)
             .partition(partition)
             .timestamp(record.timestamp_ms)
-            .headers(headers(record, event, source));
-        message.key = record.key;
+            .headers(headers(record));
+        message.key = record.key.as_deref();
         message.payload = record.value.as_deref();
         match self.inner.send(message) {
             Ok(()) => {
@@ -148,19 +147,10 @@ impl Producer {
     }
 }
 
-/// Each header costs librdkafka an allocation, so there are no more than these.
-fn headers(record: &Record<'_>, event: &Event, source: &Source) -> OwnedHeaders {
-    let position = event.position().to_text();
-    let mut headers = OwnedHeaders::new_with_capacity(4 + record.more_headers.len())
-        .insert(Header { key: HEADER_ID, value: Some(event.id()) })
-        .insert(Header { key: HEADER_EVENT_TYPE, value: Some(event.event_type()) })
-        .insert(Header { key: HEADER_SOURCE, value: Some(source.as_str()) })
-        .insert(Header { key: HEADER_POSITION, value: Some(position.as_slice()) });
-    if let Some(time) = record.commit_time_ms {
-        headers = headers.insert(Header { key: HEADER_COMMIT_TIME, value: Some(time.to_string().as_str()) });
-    }
-    for (name, value) in &record.more_headers {
-        headers = headers.insert(Header { key: name, value: value.as_ref() });
-    }
-    headers
+fn headers(record: &Record<'_>) -> OwnedHeaders {
+    let empty = OwnedHeaders::new_with_capacity(record.headers.len());
+    record
+        .headers
+        .iter()
+        .fold(empty, |headers, header| headers.insert(Header { key: &header.name, value: header.value.as_bytes() }))
 }

@@ -14,6 +14,7 @@ use rdkafka::metadata::MetadataTopic;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::creation::NewTopics;
 use super::delivery::log;
 use super::producer::ProducerSettings;
 
@@ -131,14 +132,18 @@ impl Topics {
     ///
     /// # Errors
     /// When librdkafka does not take the settings.
-    pub fn watch(settings: &ProducerSettings, refresh: Duration) -> Result<Self, KafkaError> {
+    pub fn watch(
+        settings: &ProducerSettings,
+        refresh: Duration,
+        new_topics: Option<NewTopics>,
+    ) -> Result<Self, KafkaError> {
         let mut config = settings.plain_config();
         config.set("topic.metadata.refresh.interval.ms", "-1");
         let client = AdminClient::from_config_and_context(&config, Quiet)?;
         let (wanted, requests) = mpsc::unbounded_channel();
         let (publish, directory) = watch::channel(Arc::new(Directory::default()));
         let timeout = settings.request_timeout;
-        tokio::spawn(Watcher { client: Arc::new(client), publish, timeout, refresh }.run(requests));
+        tokio::spawn(Watcher { client: Arc::new(client), publish, timeout, refresh, new_topics }.run(requests));
         Ok(Self { wanted, directory })
     }
 
@@ -180,6 +185,7 @@ struct Watcher {
     publish: watch::Sender<Arc<Directory>>,
     timeout: Duration,
     refresh: Duration,
+    new_topics: Option<NewTopics>,
 }
 
 impl Watcher {
@@ -218,6 +224,7 @@ impl Watcher {
             Ok(all) => {
                 directory.failure = None;
                 directory.missing = in_use.iter().filter(|name| !all.contains_key(*name)).cloned().collect();
+                self.create(&directory).await;
                 let present: Vec<&String> = in_use.iter().filter(|name| all.contains_key(*name)).collect();
                 if present.iter().all(|name| all.get(*name).is_some_and(|listed| listed.has_leaders)) {
                     directory.healthy_at = Some(Instant::now());
@@ -238,6 +245,15 @@ impl Watcher {
             *published = Arc::new(directory);
             is_news
         });
+    }
+
+    /// Makes what is missing, if that is wanted. Not what was there before: somebody has deleted it.
+    async fn create(&self, directory: &Directory) {
+        let Some(new_topics) = self.new_topics else { return };
+        let names: Vec<&str> = directory.missing().filter(|name| directory.get(name).is_none()).collect();
+        if !names.is_empty() {
+            new_topics.create(&self.client, &names, self.timeout).await;
+        }
     }
 
     /// All topics with their partitions. A topic that is being created or deleted has none and is left out.

@@ -1,19 +1,33 @@
 //! One committed row of the outbox, mapped without copying it.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
+use super::columns::Role;
 use super::position::Position;
-use super::shape::{Role, Shape};
+use super::shape::{BoundKey, BoundRule, Kind, Shape, Slot, Text, Then, Topic};
+use super::topic;
+use super::value::decode_bytea;
 use crate::pgoutput::{Column, PgTimestamp, Tuple};
 
 /// Where a column's value lies in the row's bytes; row and column are at most 1 GiB.
-#[derive(Clone, Copy, Debug, Default)]
-struct Span {
+#[derive(Clone, Copy, Debug)]
+struct Field {
     start: u32,
     len: u32,
 }
+
+impl Field {
+    /// SQL NULL. No value is so long.
+    const NULL: Self = Self { start: 0, len: u32::MAX };
+}
+
+/// Most tables have no more columns that are used.
+const FIELDS: usize = 8;
 
 /// A row of the outbox and its place in history. Cloning shares the row's bytes.
 #[derive(Clone)]
@@ -21,13 +35,20 @@ pub struct Event {
     position: Position,
     committed_at: PgTimestamp,
     row: Bytes,
-    id: Span,
-    aggregate_type: Span,
-    aggregate_id: Option<Span>,
-    event_type: Span,
-    payload: Option<Span>,
-    headers: Option<Span>,
-    payload_is_bytea: bool,
+    shape: Arc<Shape>,
+    /// By slot.
+    fields: SmallVec<[Field; FIELDS]>,
+    /// The rule that fits.
+    rule: Option<u16>,
+}
+
+/// Why a row is not to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtered {
+    /// Its status is none of those that are wanted.
+    Status,
+    /// The rule with this number, from 0, says so.
+    Rule(usize),
 }
 
 impl Event {
@@ -36,37 +57,60 @@ impl Event {
     /// # Errors
     /// When a column that every event needs is NULL, or was not sent as text.
     pub fn map(
-        shape: &Shape,
+        shape: &Arc<Shape>,
         tuple: &Tuple<'_>,
         own: impl FnOnce(&[u8]) -> Bytes,
         position: Position,
         committed_at: PgTimestamp,
     ) -> Result<Self, MappingError> {
         let row = tuple.as_bytes();
-        let mut found: [Option<Span>; Role::COUNT] = [None; Role::COUNT];
+        let mut fields = SmallVec::from_elem(Field::NULL, shape.width());
         for (index, column) in tuple.columns().enumerate() {
-            let Some(span) = shape.role(index).and_then(|role| found.get_mut(role as usize)) else { continue };
-            *span = match column {
-                Column::Null => None,
-                Column::Text(value) => Some(span_of(row, value)?),
-                Column::UnchangedToast | Column::Binary(_) => return Err(MappingError::NotText { column: index }),
+            let Some((slot, field)) = shape.slot(index).and_then(|slot| Some((slot, fields.get_mut(slot)?))) else {
+                continue;
+            };
+            *field = match column {
+                Column::Null => Field::NULL,
+                Column::Text(value) => field_of(row, value)?,
+                Column::UnchangedToast | Column::Binary(_) => {
+                    return Err(MappingError::NotText { column: shape.name(slot).to_owned() });
+                }
             };
         }
-        let [id, aggregate_type, aggregate_id, event_type, payload, headers] = found;
-        let needed = |span: Option<Span>, role| span.ok_or(MappingError::Null { role });
-        let event = Self {
-            position,
-            committed_at,
-            id: needed(id, "id")?,
-            aggregate_type: needed(aggregate_type, "aggregate_type")?,
-            aggregate_id,
-            event_type: needed(event_type, "event_type")?,
-            payload,
-            headers,
-            payload_is_bytea: shape.payload_is_bytea(),
-            row: Bytes::new(),
-        };
-        Ok(Self { row: own(row), ..event })
+        let mut event = Self { position, committed_at, row: own(row), shape: Arc::clone(shape), fields, rule: None };
+        if event.role(Role::Id).is_none() {
+            return Err(event.null(Role::Id));
+        }
+        event.rule = shape.rules.iter().position(|rule| event.fits(rule)).and_then(|number| u16::try_from(number).ok());
+        Ok(event)
+    }
+
+    fn fits(&self, rule: &BoundRule) -> bool {
+        rule.when.iter().all(|(condition, slot)| condition.fits(slot.and_then(|slot| self.text(slot)).as_deref()))
+    }
+
+    /// Whether the row is left out, and why.
+    #[must_use]
+    pub fn filtered(&self) -> Option<Filtered> {
+        let statuses = &self.shape.statuses;
+        let status = || self.role(Role::Status).unwrap_or_default();
+        if !statuses.is_empty() && !statuses.iter().any(|wanted| wanted.as_bytes() == status()) {
+            return Some(Filtered::Status);
+        }
+        match self.then() {
+            Some(Then::Drop) => self.rule.map(|number| Filtered::Rule(usize::from(number))),
+            _ => None,
+        }
+    }
+
+    /// The number of the rule that fits, from 0.
+    #[must_use]
+    pub fn rule(&self) -> Option<usize> {
+        self.rule.map(usize::from)
+    }
+
+    pub(super) fn then(&self) -> Option<&Then> {
+        self.shape.rules.get(usize::from(self.rule?)).map(|rule| &rule.then)
     }
 
     /// Where the event stands.
@@ -84,43 +128,98 @@ impl Event {
     /// The id as text.
     #[must_use]
     pub fn id(&self) -> &[u8] {
-        self.bytes(self.id)
+        self.role(Role::Id).unwrap_or_default()
     }
 
-    /// What kind of thing it is about, as text.
+    /// What the column of this role holds, as text; `None` where it is NULL or there is none.
     #[must_use]
-    pub fn aggregate_type(&self) -> &[u8] {
-        self.bytes(self.aggregate_type)
+    pub fn role(&self, role: Role) -> Option<&[u8]> {
+        self.field(self.shape.role(role)?)
     }
 
-    /// Which thing it is about, as text; `None` where the column is NULL.
-    #[must_use]
-    pub fn aggregate_id(&self) -> Option<&[u8]> {
-        self.aggregate_id.map(|span| self.bytes(span))
+    /// Writes the topic over `name`.
+    ///
+    /// # Errors
+    /// When a column that the topic needs is NULL, or the name is one that Kafka does not take.
+    pub fn topic(&self, name: &mut String) -> Result<(), MappingError> {
+        name.clear();
+        match (self.then(), &self.shape.topic) {
+            (Some(Then::Change { topic: Some(text), .. }), _) | (_, Topic::Text(text)) => {
+                self.render(text, name).map_err(|column| MappingError::NoTopic { column: column.to_owned() })?;
+            }
+            (_, Topic::Rewrite(rewrite, slot)) => match slot.and_then(|slot| self.text(slot)) {
+                Some(text) => name.push_str(&rewrite.apply(&text)),
+                None => return Err(MappingError::NoTopic { column: rewrite.column.clone() }),
+            },
+        }
+        match topic::is_name(name) {
+            true => Ok(()),
+            false if name.chars().all(topic::is_legal) => Err(MappingError::TopicName),
+            false => Err(MappingError::TopicCharacters),
+        }
     }
 
-    /// What happened, as text.
-    #[must_use]
-    pub fn event_type(&self) -> &[u8] {
-        self.bytes(self.event_type)
+    /// The record's key; `None` is a record without one.
+    ///
+    /// # Errors
+    /// When a `bytea` is not in the hexadecimal form.
+    pub fn key(&self) -> Result<Option<Cow<'_, [u8]>>, MappingError> {
+        let key = match self.then() {
+            Some(Then::Change { key: Some(key), .. }) => key,
+            _ => &self.shape.key,
+        };
+        match key {
+            BoundKey::None => Ok(None),
+            BoundKey::Column(slot) => slot.map_or(Ok(None), |slot| self.bytes(slot)),
+            BoundKey::Text(text) => {
+                let mut key = String::new();
+                Ok(self.render(text, &mut key).is_ok().then(|| Cow::Owned(key.into_bytes())))
+            }
+        }
     }
 
-    /// The payload as the stream carries it; `None` where the column is NULL.
-    #[must_use]
-    pub fn payload(&self) -> Option<&[u8]> {
-        self.payload.map(|span| self.bytes(span))
+    /// The partition that the row asks for, of so many; `None` where the key decides.
+    ///
+    /// # Errors
+    /// When the topic has no such partition.
+    pub fn partition(&self, partitions: u32) -> Result<Option<u32>, MappingError> {
+        let Some(slot) = self.shape.partition else { return Ok(None) };
+        let Some(text) = self.field(slot) else { return Ok(None) };
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        match number.filter(|number| *number < partitions) {
+            Some(number) => Ok(Some(number)),
+            None => Err(MappingError::Partition { column: self.shape.name(slot).to_owned(), partitions }),
+        }
     }
 
-    /// The payload is `bytea`, in hexadecimal digits behind `\x`.
-    #[must_use]
-    pub const fn payload_is_bytea(&self) -> bool {
-        self.payload_is_bytea
+    /// What a column holds, decoded where it is `bytea`.
+    pub(super) fn bytes(&self, slot: Slot) -> Result<Option<Cow<'_, [u8]>>, MappingError> {
+        match (self.field(slot), self.shape.kind(slot)) {
+            (None, _) => Ok(None),
+            (Some(text), Kind::Bytea) => decode_bytea(text)
+                .map(|bytes| Some(Cow::Owned(bytes)))
+                .ok_or_else(|| MappingError::Bytea { column: self.shape.name(slot).to_owned() }),
+            (Some(text), _) => Ok(Some(Cow::Borrowed(text))),
+        }
     }
 
-    /// Further headers as the text of a JSON object; `None` where there are none.
-    #[must_use]
-    pub fn headers(&self) -> Option<&[u8]> {
-        self.headers.map(|span| self.bytes(span))
+    /// What a column holds, as text.
+    pub(super) fn text(&self, slot: Slot) -> Option<Cow<'_, str>> {
+        self.field(slot).map(String::from_utf8_lossy)
+    }
+
+    /// Appends a text made from columns; the name of the one that is NULL where that makes it impossible.
+    pub(super) fn render<'t>(&self, text: &'t Text, to: &mut String) -> Result<(), &'t str> {
+        text.template.render(to, |part, _| text.slots.get(part).copied().flatten().and_then(|slot| self.text(slot)))
+    }
+
+    pub(super) fn null(&self, role: Role) -> MappingError {
+        let column = self.shape.role(role).map_or(role.name(), |slot| self.shape.name(slot));
+        MappingError::Null { column: column.to_owned() }
+    }
+
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// Bytes of the row.
@@ -140,9 +239,9 @@ impl Event {
         self.row = Bytes::copy_from_slice(&self.row);
     }
 
-    fn bytes(&self, span: Span) -> &[u8] {
-        let start = span.start as usize;
-        self.row.get(start..start + span.len as usize).unwrap_or_default()
+    pub(super) fn field(&self, slot: Slot) -> Option<&[u8]> {
+        let Field { start, len } = *self.fields.get(slot)?;
+        self.row.get(start as usize..start as usize + len as usize).filter(|_| len != u32::MAX)
     }
 }
 
@@ -154,10 +253,10 @@ impl fmt::Debug for Event {
 }
 
 /// The place of `value`, which is a part of `row`.
-fn span_of(row: &[u8], value: &[u8]) -> Result<Span, MappingError> {
+fn field_of(row: &[u8], value: &[u8]) -> Result<Field, MappingError> {
     let start = (value.as_ptr() as usize).wrapping_sub(row.as_ptr() as usize);
     match (u32::try_from(start), u32::try_from(value.len())) {
-        (Ok(start), Ok(len)) if start as usize + len as usize <= row.len() => Ok(Span { start, len }),
+        (Ok(start), Ok(len)) if start as usize + len as usize <= row.len() => Ok(Field { start, len }),
         _ => Err(MappingError::TooLarge),
     }
 }
@@ -165,43 +264,73 @@ fn span_of(row: &[u8], value: &[u8]) -> Result<Span, MappingError> {
 /// A row that is no event. Never carries the row's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MappingError {
-    /// A column that every event needs is NULL.
+    /// A column that the event needs is NULL.
     Null {
-        /// The column's role.
-        role: &'static str,
+        /// The column.
+        column: String,
+    },
+    /// The column that names the topic is NULL.
+    NoTopic {
+        /// The column.
+        column: String,
     },
     /// A column that did not come as text.
     NotText {
-        /// The column's place in the published row, from 0.
-        column: usize,
+        /// The column.
+        column: String,
     },
     /// A row beyond what a position in it can express.
     TooLarge,
-    /// A `bytea` payload that is not in the hexadecimal form.
-    Bytea,
-    /// The headers are not a JSON object.
-    Headers,
-    /// The column that names the topic holds what a topic's name cannot.
-    TopicCharacters {
-        /// The column's role.
-        role: &'static str,
+    /// A `bytea` that is not in the hexadecimal form.
+    Bytea {
+        /// The column.
+        column: String,
     },
+    /// The headers are not a JSON object, or not an hstore.
+    Headers,
+    /// The topic's name has what Kafka does not take.
+    TopicCharacters,
     /// The topic's name is empty or longer than 249 characters.
     TopicName,
+    /// The topic has no such partition.
+    Partition {
+        /// The column.
+        column: String,
+        /// How many the topic has.
+        partitions: u32,
+    },
+    /// Not the text that its encoding promises.
+    Encoding {
+        /// The column.
+        column: String,
+    },
+    /// JSON that is none.
+    Json {
+        /// The column.
+        column: String,
+    },
 }
 
 impl fmt::Display for MappingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Null { role } => write!(f, "{role} is NULL; declare the column NOT NULL"),
-            Self::NotText { column } => write!(f, "column {column} did not come as text"),
+            Self::Null { column } => write!(f, "{column} is NULL; declare the column NOT NULL"),
+            Self::NoTopic { column } => {
+                write!(f, "{column}, which names the topic, is NULL; declare it NOT NULL, or give --topic a default")
+            }
+            Self::NotText { column } => write!(f, "{column} did not come as text"),
             Self::TooLarge => f.write_str("the row is too large"),
-            Self::Bytea => f.write_str("the bytea payload is not in hexadecimal form"),
-            Self::Headers => f.write_str("headers is not a JSON object"),
-            Self::TopicCharacters { role } => {
-                write!(f, "{role} names the topic but has characters other than letters, digits, '.', '_' and '-'")
+            Self::Bytea { column } => write!(f, "{column} is bytea and not in hexadecimal form"),
+            Self::Headers => f.write_str("the headers are not a JSON object"),
+            Self::TopicCharacters => {
+                f.write_str("the topic's name has characters other than letters, digits, '.', '_' and '-'")
             }
             Self::TopicName => f.write_str("the topic's name is empty, '.', '..' or longer than 249 characters"),
+            Self::Partition { column, partitions } => {
+                write!(f, "{column} is no number of a partition: the topic has {partitions}")
+            }
+            Self::Encoding { column } => write!(f, "{column} is not valid UTF-8"),
+            Self::Json { column } => write!(f, "{column} is not valid JSON"),
         }
     }
 }

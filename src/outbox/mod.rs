@@ -3,21 +3,39 @@
 //! | module | what it knows |
 //! |---|---|
 //! | [`position`] | where an event stands: commit LSN and ordinal |
-//! | [`shape`] | which column of a relation is what |
+//! | [`mapping`] | what the user wants to be made of rows |
+//! | [`columns`] | which column is what |
+//! | [`template`] | texts made from columns |
+//! | [`rule`] | exceptions for rows that look like this |
+//! | [`shape`] | all of that bound to one table |
+//! | [`tables`] | which of the tables that a stream describes is the outbox |
 //! | [`event`] | one row, mapped without copying it |
-//! | [`template`] | the topic of an event |
 //! | [`record`] | key, value, headers and timestamp of the Kafka record |
+//! | [`header`] | the headers, ours and the row's |
+//! | [`topic`] | what Kafka takes as a topic's name |
+//! | [`timestamp`] | times as PostgreSQL prints them |
 
+pub mod columns;
 pub mod event;
+pub mod header;
+pub mod mapping;
 pub mod position;
 pub mod record;
+pub mod rule;
 pub mod shape;
+pub mod tables;
 pub mod template;
 #[cfg(test)]
 mod tests;
+pub mod timestamp;
+pub mod topic;
+mod value;
 
-pub use event::{Event, MappingError};
+pub use columns::{Columns, Role};
+pub use event::{Event, Filtered, MappingError};
+pub use mapping::Mapping;
 pub use position::{Ordinal, Position};
 pub use record::{Record, Source};
-pub use shape::{Role, Shape, ShapeError};
-pub use template::{TemplateError, TopicTemplate};
+pub use shape::{Shape, ShapeError, TypeNames};
+pub use tables::{Tables, TablesError};
+pub use template::{Template, TemplateError};

@@ -1,140 +1,394 @@
-//! Which column of the outbox table is what, found by name.
+//! What a mapping means for one table: columns by number instead of by name.
 
+use std::collections::HashMap;
 use std::fmt;
 
+use super::columns::Role;
+use super::mapping::{HeaderColumn, Key, Layout, Mapping, Rewrite, ValueFormat};
+use super::rule::{Action, Condition, Rule};
+use super::template::{Part, Template};
+use super::topic;
 use crate::pgoutput::{Relation, RelationColumn};
 
-/// Type oid of `bytea` in `pg_type.dat`, the same in every server.
-const BYTEA: u32 = 17;
+/// The number of a column among those that are used.
+pub(super) type Slot = usize;
 
-/// What a column of an outbox table is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The event's id.
-    Id,
-    /// What kind of thing the event is about; names the topic.
-    AggregateType,
-    /// Which thing the event is about; the record's key.
-    AggregateId,
-    /// What happened.
-    EventType,
-    /// The record's value.
-    Payload,
-    /// Further headers as a JSON object; a table may be without.
-    Headers,
+/// How a column's text is to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Text,
+    Json,
+    Bytea,
+    Hstore,
 }
 
-impl Role {
-    /// Every role with the names under which it is known: ours first, then those of Debezium's outbox event router.
-    const ALL: [(Self, &[&str]); 6] = [
-        (Self::Id, &["id"]),
-        (Self::AggregateType, &["aggregate_type", "aggregatetype"]),
-        (Self::AggregateId, &["aggregate_id", "aggregateid"]),
-        (Self::EventType, &["event_type", "type"]),
-        (Self::Payload, &["payload"]),
-        (Self::Headers, &["headers"]),
-    ];
-
-    /// The column of this role among these, if there is one.
-    #[must_use]
-    pub fn column(self, columns: &[String]) -> Option<&str> {
-        let names = self.names();
-        names.iter().find_map(|name| columns.iter().find(|column| column == name)).map(String::as_str)
+impl Kind {
+    /// Type oids of `pg_type.dat`, the same in every server; other types have a name from the stream.
+    fn of(column: &RelationColumn, types: &TypeNames) -> Self {
+        match (column.type_oid(), types.get(&column.type_oid()).map(String::as_str)) {
+            (17, _) | (_, Some("bytea")) => Self::Bytea,
+            (114 | 3802, _) | (_, Some("json" | "jsonb")) => Self::Json,
+            (_, Some("hstore")) => Self::Hstore,
+            _ => Self::Text,
+        }
     }
-
-    /// The names of the roles that have no column among these and need one, each with the names it may have.
-    #[must_use]
-    pub fn missing(columns: &[String]) -> Vec<&'static [&'static str]> {
-        let needed = Self::ALL.iter().filter(|(role, _)| *role != Self::Headers);
-        needed.filter(|(role, _)| role.column(columns).is_none()).map(|(_, names)| *names).collect()
-    }
-
-    /// Such names in words.
-    #[must_use]
-    pub fn words(missing: &[&'static [&'static str]]) -> String {
-        missing.iter().map(|names| names.join(" or ")).collect::<Vec<_>>().join(", ")
-    }
-
-    fn names(self) -> &'static [&'static str] {
-        Self::ALL.iter().find(|(role, _)| *role == self).map_or(&[], |(_, names)| names)
-    }
-
-    /// How many there are.
-    pub(super) const COUNT: usize = Self::ALL.len();
 }
 
-/// The role of each column of an outbox table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Names of the types that are not built in, by oid, as the stream's Type messages tell them: for a domain that of its base.
+pub type TypeNames = HashMap<u32, String>;
+
+/// The columns of one table, and what is made of them.
+#[derive(Clone, Debug)]
 pub struct Shape {
-    roles: Vec<Option<Role>>,
-    payload_is_bytea: bool,
+    /// By the number of the column in the relation.
+    slots: Vec<Option<Slot>>,
+    used: Vec<Used>,
+    roles: [Option<Slot>; Role::COUNT],
+    pub(super) topic: Topic,
+    pub(super) key: BoundKey,
+    pub(super) partition: Option<Slot>,
+    pub(super) timestamp: Option<Slot>,
+    pub(super) headers: Vec<(String, Slot)>,
+    pub(super) rules: Vec<BoundRule>,
+    pub(super) statuses: Vec<String>,
+    pub(super) value: ValueFormat,
+    pub(super) layout: Layout,
+    pub(super) empty_is_tombstone: bool,
 }
+
+/// A column that is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Used {
+    name: String,
+    kind: Kind,
+    /// An option names it.
+    is_named: bool,
+}
+
+/// A template with the slots of its pieces.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    pub(super) template: Template,
+    pub(super) slots: Vec<Option<Slot>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Topic {
+    Text(Text),
+    Rewrite(Rewrite, Option<Slot>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum BoundKey {
+    Column(Option<Slot>),
+    Text(Text),
+    None,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct BoundRule {
+    pub(super) when: Vec<(Condition, Option<Slot>)>,
+    pub(super) then: Then,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Then {
+    Drop,
+    Change { topic: Option<Text>, key: Option<BoundKey>, headers: Vec<(String, Text)> },
+}
+
+/// Roles whose columns become headers of the same name.
+const HEADER_ROLES: [Role; 5] =
+    [Role::SchemaVersion, Role::EventClass, Role::IdempotencyKey, Role::TraceParent, Role::TraceState];
 
 impl Shape {
-    /// Finds the roles among the columns that the publication sends.
+    /// Binds `mapping` to the columns that the publication sends. A column that is named but is not among them is as if it were
+    /// NULL: rows from before it was added come without it.
     ///
     /// # Errors
-    /// Names every role without a column, and the columns that are there.
-    pub fn of(relation: &Relation) -> Result<Self, ShapeError> {
-        let columns: Vec<String> = relation.columns().iter().map(|column| column.name().to_owned()).collect();
-        let table = format!("{}.{}", relation.namespace(), relation.name());
-        if let Some(error) = ShapeError::among(&table, &columns) {
-            return Err(error);
+    /// When there is no column for what every event needs, or every topic's name would be one that Kafka does not take.
+    pub fn of(relation: &Relation, mapping: &Mapping, types: &TypeNames) -> Result<Self, ShapeError> {
+        let mut binder = Binder::new(relation, mapping, types);
+        let missing: Vec<String> = Role::all()
+            .filter(|role| role.is_needed() && mapping.columns.find(*role, &binder.columns).is_none())
+            .map(|role| mapping.columns.words(role))
+            .collect();
+        if !missing.is_empty() {
+            return Err(ShapeError { table: binder.table(), problem: Problem::Missing(missing, binder.columns) });
         }
-        let mut roles = vec![None; columns.len()];
-        for (role, _) in Role::ALL {
-            let index = role.column(&columns).and_then(|name| relation.column_index(name));
-            if let Some(column) = index.and_then(|index| roles.get_mut(index)) {
-                *column = Some(role);
+        let mut roles = [None; Role::COUNT];
+        for role in Role::all() {
+            let is_used = role != Role::Status || !mapping.statuses.is_empty();
+            if let Some(slot) = roles.get_mut(role as usize).filter(|_| is_used) {
+                *slot = binder.role(role);
             }
         }
-        let is_bytea = |(column, role): (&RelationColumn, &Option<Role>)| {
-            *role == Some(Role::Payload) && column.type_oid() == BYTEA
+        let topic = binder.topic()?;
+        let of_roles = HEADER_ROLES.iter().filter(|_| mapping.layout == Layout::Outboxd);
+        let of_roles = of_roles.filter_map(|role| Some((role.name().to_owned(), (*roles.get(*role as usize)?)?)));
+        let mut headers: Vec<_> = of_roles.collect();
+        headers.extend(
+            mapping
+                .headers
+                .iter()
+                .filter_map(|HeaderColumn { column, header }| Some((header.clone(), binder.slot(column)?))),
+        );
+        Ok(Self {
+            topic,
+            key: binder.key(&mapping.key),
+            partition: mapping.partition.as_deref().and_then(|column| binder.slot(column)),
+            timestamp: mapping.timestamp.as_deref().and_then(|column| binder.slot(column)),
+            headers,
+            rules: mapping.rules.iter().map(|rule| binder.rule(rule)).collect(),
+            statuses: mapping.statuses.clone(),
+            value: mapping.value,
+            layout: mapping.layout,
+            empty_is_tombstone: mapping.empty_is_tombstone,
+            roles,
+            slots: binder.slots,
+            used: binder.used,
+        })
+    }
+
+    /// The slot of the relation's column with this number; `None` where it is nothing to us.
+    pub(super) fn slot(&self, column: usize) -> Option<Slot> {
+        self.slots.get(column).copied().flatten()
+    }
+
+    /// How many columns are used.
+    pub(super) fn width(&self) -> usize {
+        self.used.len()
+    }
+
+    pub(super) fn role(&self, role: Role) -> Option<Slot> {
+        self.roles.get(role as usize).copied().flatten()
+    }
+
+    pub(super) fn kind(&self, slot: Slot) -> Kind {
+        self.used.get(slot).map_or(Kind::Text, |used| used.kind)
+    }
+
+    /// The column's name.
+    pub(super) fn name(&self, slot: Slot) -> &str {
+        self.used.get(slot).map_or("", |used| &used.name)
+    }
+
+    /// The first column that records need, that this shape has and `later` does not have, under whatever name.
+    #[must_use]
+    pub fn lost_in(&self, later: &Self) -> Option<&str> {
+        let mut roles = Role::all().filter(|role| role.is_essential());
+        let of_role = roles.find_map(|role| self.role(role).filter(|_| later.role(role).is_none()));
+        let of_role = of_role.map(|slot| self.name(slot));
+        let has = |name: &str| later.used.iter().any(|used| used.name == name);
+        let mut named = self.used.iter().filter(|used| used.is_named).map(|used| used.name.as_str());
+        of_role.or_else(|| named.find(|name| !has(name)))
+    }
+}
+
+/// Gives slots to columns as they are asked for.
+struct Binder<'m> {
+    relation: &'m Relation,
+    mapping: &'m Mapping,
+    types: &'m TypeNames,
+    columns: Vec<String>,
+    slots: Vec<Option<Slot>>,
+    used: Vec<Used>,
+}
+
+impl<'m> Binder<'m> {
+    fn new(relation: &'m Relation, mapping: &'m Mapping, types: &'m TypeNames) -> Self {
+        let columns: Vec<String> = relation.columns().iter().map(|column| column.name().to_owned()).collect();
+        Self { relation, mapping, types, slots: vec![None; columns.len()], columns, used: Vec::new() }
+    }
+
+    fn table(&self) -> String {
+        format!("{}.{}", self.relation.namespace(), self.relation.name())
+    }
+
+    fn role(&mut self, role: Role) -> Option<Slot> {
+        let index = self.relation.column_index(self.mapping.columns.find(role, &self.columns)?)?;
+        self.slot_of(index, false)
+    }
+
+    /// The column with this name, or that of the role with this name.
+    fn slot(&mut self, name: &str) -> Option<Slot> {
+        let Some(index) = self.relation.column_index(name) else {
+            let column = self.mapping.columns.find(Role::by_name(name)?, &self.columns)?;
+            let index = self.relation.column_index(column)?;
+            return self.slot_of(index, false);
         };
-        let payload_is_bytea = relation.columns().iter().zip(&roles).any(is_bytea);
-        Ok(Self { roles, payload_is_bytea })
+        // A role may go on under another name.
+        self.slot_of(index, Role::by_name(name).is_none())
     }
 
-    /// What the column at `index` is; `None` where it is nothing to us.
-    #[must_use]
-    pub fn role(&self, index: usize) -> Option<Role> {
-        self.roles.get(index).copied().flatten()
+    fn slot_of(&mut self, index: usize, is_named: bool) -> Option<Slot> {
+        let column = self.relation.columns().get(index)?;
+        let (slot, next) = (self.slots.get_mut(index)?, self.used.len());
+        if slot.is_none() {
+            self.used.push(Used {
+                name: column.name().to_owned(),
+                kind: Kind::of(column, self.types),
+                is_named: false,
+            });
+        }
+        let slot = *slot.get_or_insert(next);
+        if let Some(used) = self.used.get_mut(slot) {
+            used.is_named |= is_named;
+        }
+        Some(slot)
     }
 
-    /// The payload is `bytea`, so the stream carries it in hexadecimal digits.
-    #[must_use]
-    pub const fn payload_is_bytea(&self) -> bool {
-        self.payload_is_bytea
+    fn text(&mut self, template: &Template) -> Text {
+        let (schema, table) = (self.relation.namespace(), self.relation.name());
+        let template = template.with(|name| match name {
+            "schema" => Some(schema),
+            "table" => Some(table),
+            _ => None,
+        });
+        let slot = |part: &Part| match part {
+            Part::Literal(_) => None,
+            Part::Column { name, .. } => self.slot(name),
+        };
+        Text { slots: template.parts().iter().map(slot).collect(), template }
     }
+
+    fn topic(&mut self) -> Result<Topic, ShapeError> {
+        if let Some(rewrite) = &self.mapping.rewrite {
+            let slot = self.slot(&rewrite.column);
+            return Ok(Topic::Rewrite(rewrite.clone(), slot));
+        }
+        let template = match &self.mapping.topic {
+            Some(template) => template.clone(),
+            None => default_topic(self.mapping, &self.columns),
+        };
+        let text = self.text(&template);
+        match text.template.fixed() {
+            Some(name) if !topic::is_name(name) => {
+                Err(ShapeError { table: self.table(), problem: Problem::Topic(name.to_owned()) })
+            }
+            _ => Ok(Topic::Text(text)),
+        }
+    }
+
+    fn key(&mut self, key: &Key) -> BoundKey {
+        match key {
+            Key::None => BoundKey::None,
+            Key::Aggregate => BoundKey::Column(self.role(Role::AggregateId)),
+            Key::Template(template) => match template.parts() {
+                // One column as it stands, without a detour over text.
+                [Part::Column { name, filters, default: None }] if filters.is_empty() => {
+                    BoundKey::Column(self.slot(name))
+                }
+                _ => BoundKey::Text(self.text(template)),
+            },
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule) -> BoundRule {
+        let when = rule.when.iter().map(|condition| (condition.clone(), self.slot(&condition.column))).collect();
+        let then = match &rule.then {
+            Action::Drop => Then::Drop,
+            Action::Change(change) => Then::Change {
+                topic: change.topic.as_ref().map(|template| self.text(template)),
+                key: change.key.as_ref().map(|key| self.key(key)),
+                headers: change.headers.iter().map(|(name, text)| (name.clone(), self.text(text))).collect(),
+            },
+        };
+        BoundRule { when, then }
+    }
+}
+
+/// What a table's columns suggest where no topic is given.
+#[must_use]
+pub fn default_topic(mapping: &Mapping, columns: &[String]) -> Template {
+    let has = |role| mapping.columns.find(role, columns).is_some();
+    let parts: &[&str] = match () {
+        () if has(Role::Topic) => &["", "topic"],
+        () if has(Role::AggregateType) => &["outbox.event.", "aggregate_type"],
+        () => &["outbox.event.", "table"],
+    };
+    Template::of(parts)
 }
 
 /// The publication sends a table that is no outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeError {
     table: String,
-    missing: Vec<&'static [&'static str]>,
-    present: Vec<String>,
+    problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Problem {
+    /// Columns for these are not among those.
+    Missing(Vec<String>, Vec<String>),
+    /// The topic's name for every row.
+    Topic(String),
+    /// A column is in the table and not published.
+    Unpublished(Vec<String>, Vec<String>),
+    /// A column that an option names is not there.
+    Named { column: String, by: &'static str, nearest: Option<String> },
 }
 
 impl ShapeError {
-    /// The error about a table of which these columns are published, if some are missing.
+    /// What is wrong with a table of these columns, of which those are published. As the catalogue has them today.
     #[must_use]
-    pub fn among(table: &str, columns: &[String]) -> Option<Self> {
-        let missing = Role::missing(columns);
-        (!missing.is_empty()).then(|| Self { table: table.to_owned(), missing, present: columns.to_vec() })
+    pub fn among(table: &str, in_table: &[String], published: &[String], mapping: &Mapping) -> Option<Self> {
+        let error = |problem| Some(Self { table: table.to_owned(), problem });
+        let missing = mapping.columns.missing(in_table);
+        if !missing.is_empty() {
+            return error(Problem::Missing(missing, in_table.to_vec()));
+        }
+        let is_known = |name: &str, among: &[String]| {
+            let role = Role::by_name(name).and_then(|role| mapping.columns.find(role, among));
+            among.iter().any(|column| column == name) || role.is_some()
+        };
+        let is_text = |(name, by): &(&str, &str)| *by == "--topic" && matches!(*name, "schema" | "table");
+        let named: Vec<_> = mapping.named_columns().filter(|named| !is_text(named)).collect();
+        if let Some((column, by)) = named.iter().find(|(name, _)| !is_known(name, in_table)) {
+            let nearest = nearest(column, in_table);
+            return error(Problem::Named { column: (*column).to_owned(), by, nearest });
+        }
+        let wanted = mapping.unpublished(in_table, published);
+        if wanted.is_empty() { None } else { error(Problem::Unpublished(wanted, published.to_vec())) }
     }
+}
+
+/// The name that is most like this one, if one is.
+#[must_use]
+pub fn nearest(name: &str, among: &[String]) -> Option<String> {
+    let likeness = |known: &&String| (strsim::jaro_winkler(name, known) * 1000.0) as u64;
+    among.iter().max_by_key(likeness).filter(|known| likeness(known) >= 750).cloned()
 }
 
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "table {} is published without the column {}; published are: {}. Add what is missing to the table and to \
-             the publication's column list",
-            self.table,
-            Role::words(&self.missing),
-            self.present.join(", ")
-        )
+        let table = &self.table;
+        match &self.problem {
+            Problem::Missing(missing, present) => write!(
+                f,
+                "table {table} is published without the column {}; published are: {}. Add what is missing to the table and to \
+                 the publication's column list, or name another column with --column",
+                missing.join(", "),
+                present.join(", ")
+            ),
+            Problem::Topic(name) => write!(
+                f,
+                "{name:?}, the topic for table {table}, is no name that Kafka takes (letters, digits, '.', '_' and '-', 249 at \
+                 most); choose another with --topic"
+            ),
+            Problem::Unpublished(columns, published) => write!(
+                f,
+                "table {table} is published without its column {}; published are: {}. Add it to the publication's column list, \
+                 or say with --column that it is not to be used",
+                columns.join(", "),
+                published.join(", ")
+            ),
+            Problem::Named { column, by, nearest } => {
+                write!(f, "table {table} has no column {column}, which {by} names")?;
+                nearest.as_ref().map_or(Ok(()), |nearest| write!(f, "; {nearest} is the nearest"))
+            }
+        }
     }
 }
 

@@ -21,4 +21,4 @@ pub use error::ParseError;
 pub use message::{LogicalMessage, Message, OldTuple, RelationIds, TruncateOptions, parse};
 pub use relation::{ColumnBodies, ColumnBody, Relation, RelationBody, RelationCache, RelationColumn, ReplicaIdentity};
 pub use timestamp::PgTimestamp;
-pub use tuple::{Column, Columns, Tuple};
+pub use tuple::{Column, Columns, Tuple, encode};

@@ -140,6 +140,19 @@ pub struct Relation {
 }
 
 impl Relation {
+    /// A table that did not come from a stream, with columns of these names and types, as the catalogue or a query has them.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, columns: impl IntoIterator<Item = (String, u32)>) -> Self {
+        let column = |(name, type_oid)| RelationColumn { name, type_oid, type_modifier: -1, is_identity: false };
+        Self {
+            id: 0,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            replica_identity: ReplicaIdentity::Default,
+            columns: columns.into_iter().map(column).collect(),
+        }
+    }
+
     /// The table's OID.
     #[must_use]
     pub const fn id(&self) -> u32 {

@@ -14,10 +14,22 @@ impl PgTimestamp {
         Self(micros)
     }
 
+    /// The moment so many microseconds after the Unix epoch, saturating.
+    #[must_use]
+    pub const fn from_unix_us(micros: i64) -> Self {
+        Self(micros.saturating_sub(PG_EPOCH_UNIX_MS * 1_000))
+    }
+
     /// Microseconds since PostgreSQL's epoch.
     #[must_use]
     pub const fn micros(self) -> i64 {
         self.0
+    }
+
+    /// Microseconds since the Unix epoch, saturating.
+    #[must_use]
+    pub const fn unix_us(self) -> i64 {
+        self.0.saturating_add(PG_EPOCH_UNIX_MS * 1_000)
     }
 
     /// Milliseconds since the Unix epoch, rounded down: the unit of Kafka's record timestamps.

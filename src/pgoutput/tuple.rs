@@ -82,6 +82,24 @@ impl fmt::Debug for Tuple<'_> {
     }
 }
 
+/// The bytes of a row with these values as text, as a server would send it; [`Tuple::parse`] reads them. For rows that did not
+/// come from a stream. A value is at most 1 GiB, which is PostgreSQL's limit.
+#[must_use]
+pub fn encode(values: &[Option<&[u8]>]) -> Vec<u8> {
+    let mut bytes = u16::try_from(values.len()).unwrap_or(u16::MAX).to_be_bytes().to_vec();
+    for value in values {
+        match value {
+            None => bytes.push(b'n'),
+            Some(text) => {
+                bytes.push(b't');
+                bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes());
+                bytes.extend_from_slice(text);
+            }
+        }
+    }
+    bytes
+}
+
 /// One column's value. The `Debug` output shows its size only.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Column<'a> {

@@ -14,6 +14,7 @@ pub mod migration;
 pub mod name;
 pub mod preflight;
 pub mod publication;
+pub mod row;
 mod session;
 pub mod setup;
 pub mod slot;

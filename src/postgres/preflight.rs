@@ -101,25 +101,10 @@ pub struct Table {
 /// What stands in the outbox, as far as it was looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// The kinds of events: aggregate type and event type.
-    pub kinds: Vec<(String, String)>,
-    /// There are rows that lack one of them.
-    pub has_nulls: bool,
+    /// What the columns that were asked for hold: each combination once, a thousand at most.
+    pub kinds: Vec<Vec<Option<String>>>,
     /// The largest payload, in bytes.
     pub payload_max: Option<u64>,
-    /// The age of the oldest event that may not be published yet; `None` without such an event or without the columns for it.
-    pub oldest_pending: Option<Duration>,
-}
-
-/// The columns that a [`Sample`] is made from.
-#[derive(Clone, Copy, Debug)]
-pub struct SampleColumns<'a> {
-    /// The aggregate's type.
-    pub aggregate_type: &'a str,
-    /// The event's type.
-    pub event_type: &'a str,
-    /// The payload.
-    pub payload: &'a str,
 }
 
 /// Nothing that is asked waits for long: not for a lock, not for a large table.
@@ -262,26 +247,32 @@ pub async fn table(client: &Client, name: &QualifiedName) -> Result<Option<Table
         .transpose()
 }
 
-/// Looks at the first rows of the table, and at the oldest one that is not surely read by the slot.
+/// Looks at the first rows of the table: what these columns hold, and how large payloads are.
 ///
 /// # Errors
 /// When the role may not read the columns, or the connection is lost.
-pub async fn sample(client: &Client, table: &QualifiedName, columns: SampleColumns<'_>) -> Result<Sample> {
-    let [aggregate_type, event_type, payload] =
-        [columns.aggregate_type, columns.event_type, columns.payload].map(identifier);
-    let quoted = table.quoted();
+pub async fn sample(client: &Client, table: &QualifiedName, columns: &[String], payload: &str) -> Result<Sample> {
+    let texts: String = columns.iter().map(|column| format!("{}::text, ", identifier(column))).collect();
+    let group = match columns.len() {
+        0 => String::new(),
+        count => {
+            let numbers: Vec<String> = (1..=count).map(|number| number.to_string()).collect();
+            format!("group by {0} order by {0}", numbers.join(", "))
+        }
+    };
+    let names: String = (0..columns.len()).map(|index| format!("c{index}, ")).collect();
     let query = format!(
-        "select a, e, max(l) from (select {aggregate_type}::text as a, {event_type}::text as e, \
-         octet_length({payload}::text)::int8 as l from {quoted} limit {SAMPLE_ROWS}) s group by a, e order by a, e limit 1000"
+        "select {names}max(l) from (select {texts}octet_length({}::text)::int8 from {} limit {SAMPLE_ROWS}) \
+         s({names}l) {group} limit 1000",
+        identifier(payload),
+        table.quoted()
     );
     let mut sample = Sample::default();
     for row in client.query(&query, &[]).await? {
-        let kind: (Option<String>, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
-        let payload: Option<i64> = row.try_get(2)?;
-        match kind {
-            (Some(aggregate), Some(event)) => sample.kinds.push((aggregate, event)),
-            _ => sample.has_nulls = true,
-        }
+        let kind: std::result::Result<Vec<Option<String>>, _> =
+            (0..columns.len()).map(|index| row.try_get(index)).collect();
+        sample.kinds.push(kind?);
+        let payload: Option<i64> = row.try_get(columns.len())?;
         sample.payload_max = sample.payload_max.max(payload.map(i64::unsigned_abs));
     }
     Ok(sample)

@@ -18,6 +18,8 @@ pub struct Publication {
     pub covers: bool,
     /// The columns of the table that it publishes: before version 15 all.
     pub columns: Vec<String>,
+    /// All columns of the table.
+    pub table_columns: Vec<String>,
 }
 
 /// Looks the publication up, and whether it covers the table; `None` where there is none.
@@ -28,16 +30,17 @@ pub async fn inspect(client: &Client, name: &str, table: &QualifiedName) -> Resu
     // Through JSON, since lists of columns came with version 15.
     let query = "select p.pubinsert, t.tablename is not null, case \
         when jsonb_typeof(to_jsonb(t) -> 'attnames') = 'array' \
-        then array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) \
-        else array(select a.attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid \
-                   join pg_namespace n on n.oid = c.relnamespace \
-                   where n.nspname = $2 and c.relname = $3 and a.attnum > 0 and not a.attisdropped) end \
-        from pg_publication p left join pg_publication_tables t \
+        then array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) else c.names end, c.names \
+        from (select array(select a.attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid \
+                     join pg_namespace n on n.oid = c.relnamespace \
+                     where n.nspname = $2 and c.relname = $3 and a.attnum > 0 and not a.attisdropped) as names) c, \
+        pg_publication p left join pg_publication_tables t \
           on t.pubname = p.pubname and t.schemaname = $2 and t.tablename = $3 \
         where p.pubname = $1";
     let row = client.query_opt(query, &[&name, &table.schema(), &table.name()]).await?;
     let publication = |row: tokio_postgres::Row| -> Result<Publication> {
-        Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)?, columns: row.try_get(2)? })
+        let (columns, table_columns) = (row.try_get(2)?, row.try_get(3)?);
+        Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)?, columns, table_columns })
     };
     row.map(publication).transpose()
 }

@@ -24,7 +24,7 @@ use super::signals::Signals;
 use crate::config::run::RunSettings;
 use crate::failpoint::{Point, reached};
 use crate::kafka::topics::{Directory, Topics};
-use crate::outbox::{Event, Source};
+use crate::outbox::{Event, Source, Template};
 use crate::postgres::{self, EndLsn, Status, SystemIdentity};
 use crate::telemetry::Metrics;
 
@@ -85,16 +85,16 @@ impl Relay {
     /// When librdkafka does not take the settings, or the process cannot listen to signals.
     pub fn new(settings: RunSettings, metrics: Metrics) -> Result<Self, Halt> {
         let source = Source::new(&settings.source, &settings.table.to_string());
-        let topics = Topics::watch(&settings.producer, settings.times.topic_refresh)
+        let topics = Topics::watch(&settings.producer, settings.times.topic_refresh, settings.new_topics)
             .map_err(|error| Halt::new(Reason::Settings, None, error))?;
-        if let Some(name) = settings.topic.fixed() {
+        if let Some(name) = settings.mapping.topic.as_ref().and_then(Template::fixed) {
             topics.want(name);
         }
         let now = Instant::now();
         Ok(Self {
             core: Core::new(settings.limits),
-            router: Router::new(settings.topic.clone()),
-            intake: Intake::new(settings.table.clone(), metrics.clone()),
+            router: Router::default(),
+            intake: Intake::new(settings.table.clone(), settings.mapping.clone(), source.clone(), metrics.clone()),
             publisher: Publisher::new(settings.producer.clone(), source, metrics.clone())?,
             topics,
             directory: Arc::default(),
@@ -263,6 +263,7 @@ impl Relay {
             received = self.metrics.received.get(),
             published = self.metrics.published.get(),
             recognised = self.metrics.recognised.get(),
+            filtered = self.metrics.filtered.get(),
             rewinds = self.metrics.rewinds.get(),
             "stopped"
         );

@@ -1,6 +1,5 @@
 //! From the blocks of the stream to events in the core's window.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
@@ -11,8 +10,8 @@ use super::resume::{OtherHistory, TransactionId};
 use super::router::Router;
 use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
-use crate::outbox::{Event, Record, Shape};
-use crate::pgoutput::{self, Message, Relation, RelationCache, Tuple};
+use crate::outbox::{Event, Filtered, Mapping, Record, Source, Tables, TablesError};
+use crate::pgoutput::{self, Message, Tuple};
 use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
 
@@ -40,10 +39,9 @@ pub(super) struct Pending {
 
 /// What the stream has told so far about tables, and the part of it that has not been taken yet.
 pub(super) struct Intake {
-    table: QualifiedName,
-    relations: RelationCache,
-    /// For each relation, whether it is the outbox and if so what its columns are.
-    shapes: HashMap<u32, Option<Shape>>,
+    tables: Tables,
+    source: Source,
+    filters: Filters,
     committed_at: pgoutput::PgTimestamp,
     block: Option<Block>,
     pending: Option<Pending>,
@@ -51,11 +49,11 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    pub(super) fn new(table: QualifiedName, metrics: Metrics) -> Self {
+    pub(super) fn new(table: QualifiedName, mapping: Mapping, source: Source, metrics: Metrics) -> Self {
         Self {
-            table,
-            relations: RelationCache::default(),
-            shapes: HashMap::new(),
+            tables: Tables::new(table, mapping),
+            source,
+            filters: Filters::default(),
             committed_at: pgoutput::PgTimestamp::default(),
             block: None,
             pending: None,
@@ -65,8 +63,7 @@ impl Intake {
 
     /// A new stream describes its relations again. A pending event stays: the server will not count it as new again.
     pub(super) fn stream_ended(&mut self) {
-        self.relations = RelationCache::default();
-        self.shapes.clear();
+        self.tables.clear();
         self.block = None;
     }
 
@@ -145,13 +142,11 @@ impl Intake {
                 core.begin(TransactionId { commit: final_lsn, xid, committed_at })?;
             }
             Message::Commit { end_lsn, .. } => core.commit(end_lsn)?,
-            Message::Relation(body) => {
-                let relation = self.relations.apply(body);
-                self.shapes.remove(&relation.id());
-            }
+            Message::Relation(body) => self.tables.relation(body),
             // Rows of an outbox are only ever added; what is done to them later concerns no consumer.
             Message::Update { .. } | Message::Delete { .. } | Message::Truncate { .. } => {}
-            Message::Origin { .. } | Message::Type { .. } | Message::Logical(_) => {}
+            Message::Type { id, name, .. } => self.tables.named_type(id, name),
+            Message::Origin { .. } | Message::Logical(_) => {}
         }
         Ok(())
     }
@@ -165,15 +160,12 @@ impl Intake {
         router: &mut Router,
         now: Duration,
     ) -> Result<(), Refused> {
-        if !self.is_outbox(relation_id)? {
-            return Ok(());
-        }
+        let Some(shape) = self.tables.shape(relation_id).map_err(unmappable_table)? else { return Ok(()) };
         let arrival = core.row()?;
         let (Arrival::New(position) | Arrival::Unresolved(position, _)) = arrival else {
             self.metrics.recognised.inc();
             return Ok(());
         };
-        let Some(Some(shape)) = self.shapes.get(&relation_id) else { return Ok(()) };
         let event = Event::map(shape, tuple, |row| block.slice(row), position, self.committed_at)
             .map_err(|error| Halt::new(Reason::Unmappable, Some(position), error))?;
         if let Arrival::Unresolved(_, handle) = arrival {
@@ -182,6 +174,11 @@ impl Intake {
             return if is_same { Ok(()) } else { Err(Halt::new(Reason::OtherEvent, Some(position), "").into()) };
         }
         self.metrics.received.inc();
+        if let Some(filtered) = event.filtered() {
+            self.metrics.filtered.inc();
+            self.filters.note(filtered, self.tables.mapping());
+            return Ok(());
+        }
         self.enter(event, core, router, now)?;
         Ok(())
     }
@@ -194,7 +191,7 @@ impl Intake {
             Ok(destination) => {
                 // What a broker would refuse for certain is refused before it is sent: afterwards it would take its
                 // batch with it.
-                let size = Record::of(&event, 0).map_err(unmappable)?.size_min(&event);
+                let size = Record::of(&event, &self.source, 0).map_err(unmappable)?.size_min();
                 if size > destination.message_bytes_max {
                     let what = format!("{size} bytes and more, and the topic takes {}", destination.message_bytes_max);
                     return Err(Halt::new(Reason::TooLarge, Some(position), what));
@@ -207,26 +204,32 @@ impl Intake {
         }
         Ok(())
     }
-
-    /// Whether the relation is our table; if so, its shape is known from here on.
-    fn is_outbox(&mut self, relation_id: u32) -> Result<bool, Halt> {
-        if let Some(shape) = self.shapes.get(&relation_id) {
-            return Ok(shape.is_some());
-        }
-        let Some(relation) = self.relations.get(relation_id) else {
-            return Err(Halt::new(Reason::Undecodable, None, "a row of a relation that was not described"));
-        };
-        let shape = if is_table(relation, &self.table) {
-            Some(Shape::of(relation).map_err(|error| Halt::new(Reason::Shape, None, error))?)
-        } else {
-            None
-        };
-        Ok(self.shapes.entry(relation_id).or_insert(shape).is_some())
-    }
 }
 
-fn is_table(relation: &Relation, table: &QualifiedName) -> bool {
-    relation.namespace() == table.schema() && relation.name() == table.name()
+/// What the relay stops for where nothing can be made of the table.
+fn unmappable_table(error: TablesError) -> Halt {
+    let reason = if error == TablesError::Undescribed { Reason::Undecodable } else { Reason::Shape };
+    Halt::new(reason, None, error)
+}
+
+/// Which filters have left rows out, so that each is told of once.
+#[derive(Debug, Default)]
+struct Filters(Vec<Filtered>);
+
+impl Filters {
+    fn note(&mut self, filtered: Filtered, mapping: &Mapping) {
+        if self.0.contains(&filtered) {
+            return;
+        }
+        self.0.push(filtered);
+        match filtered {
+            Filtered::Status => tracing::info!("--status-filter leaves out a row, the first of those to come"),
+            Filtered::Rule(number) => {
+                let rule = mapping.rules.get(number).map(ToString::to_string).unwrap_or_default();
+                tracing::info!("rule {} leaves out a row, the first of those to come: {rule}", number + 1);
+            }
+        }
+    }
 }
 
 /// Why a message was not taken.

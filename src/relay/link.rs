@@ -246,7 +246,7 @@ async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Res
     let client = sql::connect_and_spawn(database).await.map_err(classify)?;
     let alter = format!("ALTER PUBLICATION {}", quote::identifier(name));
     let (reason, what) = match publication::inspect(&client, name, table).await.map_err(classify)? {
-        Some(found) if found.inserts && found.covers => return look_at_columns(settings, &found.columns),
+        Some(found) if found.inserts && found.covers => return look_at_columns(settings, &found),
         Some(found) if found.inserts => {
             let remedy = format!("{alter} ADD TABLE {}", table.quoted());
             (Reason::Publication, format!("the publication {name:?} does not cover the table {table}; {remedy}"))
@@ -260,9 +260,10 @@ async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Res
     Err(Failure::Halt(Halt::new(reason, None, what)))
 }
 
-/// Whether every role has a column among those that are published.
-fn look_at_columns(settings: &RunSettings, columns: &[String]) -> Result<(), Failure> {
-    match ShapeError::among(&settings.table.to_string(), columns) {
+/// Whether everything that records are made of is there and is published.
+fn look_at_columns(settings: &RunSettings, found: &publication::Publication) -> Result<(), Failure> {
+    let table = settings.table.to_string();
+    match ShapeError::among(&table, &found.table_columns, &found.columns, &settings.mapping) {
         Some(error) => Err(Failure::Halt(Halt::new(Reason::Shape, None, error))),
         None => Ok(()),
     }

@@ -151,8 +151,8 @@ impl Publisher {
         let mut refused = None;
         let mut is_broken = false;
         core.send_ready(now, |handle, event| {
-            let sent = match (router.target(handle.lane()), Record::of(event, now_ms)) {
-                (Some(target), Ok(record)) => producer.send(target, &record, event, &self.source, handle.to_tag()),
+            let sent = match (router.target(handle.lane()), Record::of(event, &self.source, now_ms)) {
+                (Some(target), Ok(record)) => producer.send(target, &record, handle.to_tag()),
                 // Both were checked when the event came.
                 _ => Sent::Refused(RDKafkaErrorCode::InvalidRecord),
             };

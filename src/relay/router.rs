@@ -7,7 +7,7 @@ use super::lane::LaneId;
 use super::trouble::Disorder;
 use crate::kafka::partition::partition_of;
 use crate::kafka::topics::{Directory, Topic};
-use crate::outbox::{Event, MappingError, TopicTemplate};
+use crate::outbox::{Event, MappingError};
 
 /// A topic in use.
 #[derive(Debug)]
@@ -34,10 +34,9 @@ pub(super) struct Shrunk {
     pub(super) now: u32,
 }
 
-/// The topics in use, and what the template makes of an event.
-#[derive(Debug)]
+/// The topics in use.
+#[derive(Debug, Default)]
 pub(super) struct Router {
-    template: TopicTemplate,
     routes: Vec<Route>,
     by_name: HashMap<String, usize>,
     /// Topic and partition of each lane, by its index.
@@ -46,20 +45,21 @@ pub(super) struct Router {
 }
 
 impl Router {
-    pub(super) fn new(template: TopicTemplate) -> Self {
-        Self { template, routes: Vec::new(), by_name: HashMap::new(), of_lane: Vec::new(), name: String::new() }
-    }
-
     /// The event's place; an error with the topic's name where that topic is not known yet.
     pub(super) fn route(&mut self, event: &Event) -> Result<Result<Destination, String>, MappingError> {
-        self.template.render(event, &mut self.name)?;
+        event.topic(&mut self.name)?;
         let Some(route) = self.by_name.get(&self.name).and_then(|index| self.routes.get(*index)) else {
             return Ok(Err(self.name.clone()));
         };
-        // An event without a key still goes the same way each time that it is sent.
-        let key = event.aggregate_id().unwrap_or(event.id());
-        let partition = partition_of(key, route.topic.partitions) as usize;
-        match route.lanes.get(partition) {
+        let partition = match event.partition(route.topic.partitions)? {
+            Some(partition) => partition,
+            // An event without a key still goes the same way each time that it is sent.
+            None => match event.key()? {
+                Some(key) => partition_of(&key, route.topic.partitions),
+                None => partition_of(event.id(), route.topic.partitions),
+            },
+        };
+        match route.lanes.get(partition as usize) {
             Some(lane) => Ok(Ok(Destination { lane: *lane, message_bytes_max: route.topic.message_bytes_max })),
             None => Ok(Err(self.name.clone())),
         }

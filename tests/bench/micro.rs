@@ -5,10 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use outboxd::outbox::{Event, Ordinal, Position, Record, Shape, TopicTemplate};
+use outboxd::outbox::{Event, Mapping, Ordinal, Position, Record, Shape, Source, TypeNames};
 use outboxd::pgoutput::{self, Message, PgTimestamp, Relation, RelationCache, Tuple};
 use outboxd::postgres::Lsn;
 
@@ -99,8 +100,8 @@ fn tuple(message: &[u8]) -> Tuple<'_> {
 }
 
 fn mapping(criterion: &mut Criterion) {
-    let shape = Shape::of(&relation()).unwrap();
-    let topic: TopicTemplate = "outbox.event.{aggregate_type}".parse().unwrap();
+    let shape = Arc::new(Shape::of(&relation(), &Mapping::default(), &TypeNames::new()).unwrap());
+    let source = Source::new("shop", "outboxd.outbox");
     let position = Position::new(Lsn::new(COMMIT), Ordinal::new(2));
     let mut group = criterion.benchmark_group("map");
     group.throughput(Throughput::Elements(1));
@@ -119,10 +120,9 @@ fn mapping(criterion: &mut Criterion) {
         let mapped = event(tuple(&block));
         group.bench_function(format!("{name}, event to record"), |bencher| {
             bencher.iter(|| {
-                topic.render(&mapped, &mut name_of_topic).unwrap();
+                mapped.topic(&mut name_of_topic).unwrap();
                 black_box(&name_of_topic);
-                let record = Record::of(black_box(&mapped), NOW_MS).unwrap();
-                black_box((record, mapped.position().to_text()))
+                black_box(Record::of(black_box(&mapped), &source, NOW_MS).unwrap())
             });
         });
     }

@@ -42,7 +42,8 @@ async fn each_wrong_turn_has_its_message_its_code_and_loses_nothing() {
                 ["does not cover the table public.absent", "ADD TABLE \"public\".\"absent\""],
             ),
             ("--topic", "absent", 78, ["the topic absent does not exist", "create it"]),
-            ("--topic", "{aggregate}", 64, ["--topic: {aggregate} stands for nothing", "{aggregate_type}"]),
+            ("--topic", "{aggregate}", 78, ["no column aggregate, which --topic names", "aggregate_id is the nearest"]),
+            ("--topic", "{aggregate", 64, ["--topic: a brace is not closed", "a brace"]),
             ("--window-events", "many", 64, ["--window-events: ", "is no number"]),
         ] {
             ends(&relay().flag(flag, value), code, &parts).await;
@@ -55,13 +56,12 @@ async fn each_wrong_turn_has_its_message_its_code_and_loses_nothing() {
         sql.execute("select pg_drop_replication_slot($1)", &[&plain]).await.unwrap();
 
         sql.batch_execute(
-            "create table public.notes (id uuid, payload json); create publication notes for table public.notes",
+            "create table public.notes (n uuid, payload json); create publication notes for table public.notes",
         )
         .await
         .unwrap();
         let notes = relay().flag("--table", "public.notes").flag("--publication", "notes");
-        ends(&notes, 78, &["aggregate_type or aggregatetype", "published are: id, payload", "Add what is missing"])
-            .await;
+        ends(&notes, 78, &["id or event_id", "published are: n, payload", "Add what is missing"]).await;
         sql.batch_execute("alter publication outboxd set (publish = 'update')").await.unwrap();
         ends(&relay(), 78, &["does not publish inserts", "SET (publish = 'insert')"]).await;
         sql.batch_execute("alter publication outboxd set (publish = 'insert')").await.unwrap();

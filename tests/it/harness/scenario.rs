@@ -74,11 +74,16 @@ impl Scenario {
         outboxd
     }
 
-    /// `outboxd run` with a small window.
+    /// `outboxd run` with our topics.
     pub(crate) fn relay(&self) -> RelayCommand {
+        self.bare_relay().flag("--topic", "{aggregate_type}")
+    }
+
+    /// `outboxd run` without more than it needs.
+    pub(crate) fn bare_relay(&self) -> RelayCommand {
         let command =
             RelayCommand { database_url: self.conninfo.clone(), arguments: vec![], failpoints: String::new() };
-        command.flag("--slot", &self.slot).flag("--brokers", &self.bootstrap).flag("--topic", "{aggregate_type}")
+        command.flag("--slot", &self.slot).flag("--brokers", &self.bootstrap)
     }
 
     /// Starts `outboxd run` and waits until it streams.

@@ -1,0 +1,117 @@
+//! The tables that a stream describes, and which of them is the outbox.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::mapping::Mapping;
+use super::shape::{Shape, ShapeError, TypeNames};
+use crate::pgoutput::{RelationBody, RelationCache};
+use crate::postgres::QualifiedName;
+
+/// What a stream has told about tables so far.
+#[derive(Debug)]
+pub struct Tables {
+    outbox: QualifiedName,
+    mapping: Mapping,
+    relations: RelationCache,
+    types: TypeNames,
+    /// For each relation, whether it is the outbox and if so what is made of it.
+    shapes: HashMap<u32, Option<Arc<Shape>>>,
+    /// What the outbox looked like last.
+    last: Option<Arc<Shape>>,
+}
+
+impl Tables {
+    /// Nothing is known yet but which table is the outbox, and what is to be made of it.
+    #[must_use]
+    pub fn new(outbox: QualifiedName, mapping: Mapping) -> Self {
+        Self {
+            outbox,
+            mapping,
+            relations: RelationCache::default(),
+            types: TypeNames::new(),
+            shapes: HashMap::new(),
+            last: None,
+        }
+    }
+
+    /// A new stream describes everything again. It may begin earlier, before a column was added.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.outbox.clone(), std::mem::take(&mut self.mapping));
+    }
+
+    /// What is to be made of rows.
+    #[must_use]
+    pub const fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// A table is described, for the first time or anew.
+    pub fn relation(&mut self, body: RelationBody<'_>) {
+        let relation = self.relations.apply(body);
+        self.shapes.remove(&relation.id());
+    }
+
+    /// A type is described that is not built in.
+    pub fn named_type(&mut self, oid: u32, name: &str) {
+        self.types.insert(oid, name.to_owned());
+    }
+
+    /// What is made of the rows of a relation; `None` where it is not the outbox.
+    ///
+    /// # Errors
+    /// When the relation was not described, or the outbox lacks what records need.
+    pub fn shape(&mut self, relation_id: u32) -> Result<Option<&Arc<Shape>>, TablesError> {
+        if !self.shapes.contains_key(&relation_id) {
+            let shape = self.bind(relation_id)?;
+            if shape.is_some() {
+                self.last.clone_from(&shape);
+            }
+            self.shapes.insert(relation_id, shape);
+        }
+        Ok(self.shapes.get(&relation_id).and_then(Option::as_ref))
+    }
+
+    fn bind(&self, relation_id: u32) -> Result<Option<Arc<Shape>>, TablesError> {
+        let relation = self.relations.get(relation_id).ok_or(TablesError::Undescribed)?;
+        if relation.namespace() != self.outbox.schema() || relation.name() != self.outbox.name() {
+            return Ok(None);
+        }
+        let shape = Shape::of(relation, &self.mapping, &self.types).map_err(TablesError::Shape)?;
+        match self.last.as_ref().and_then(|last| last.lost_in(&shape)) {
+            Some(column) => Err(TablesError::Lost { table: self.outbox.to_string(), column: column.to_owned() }),
+            None => Ok(Some(Arc::new(shape))),
+        }
+    }
+}
+
+/// Why nothing can be made of a table's rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TablesError {
+    /// A row of a relation that the stream did not describe.
+    Undescribed,
+    /// The table is no outbox.
+    Shape(ShapeError),
+    /// The table had a column that records need, and has it no more.
+    Lost {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+}
+
+impl fmt::Display for TablesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undescribed => f.write_str("a row of a relation that was not described"),
+            Self::Shape(error) => error.fmt(f),
+            Self::Lost { table, column } => {
+                write!(f, "the table {table} comes without its column {column}, which it had before")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TablesError {}
