@@ -44,7 +44,7 @@
 //! | [`config`] | typed settings; all mistakes reported together; secrets |
 //! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
 //! | `kafka` | producer, delivery reports, topics, error classes |
-//! | [`outbox`] | event, shape of the table, topic, record |
+//! | [`outbox`] | mapping, shape of the table, event, topic, record |
 //! | [`pgoutput`] | the plugin's messages; relations as they change |
 //! | [`postgres`] | positions, connection strings, the replication connection, slots, publications, migrations |
 //! | `telemetry` | log, and the registry of metrics |
@@ -69,6 +69,9 @@
 //!   decode yesterday's log with today's definitions. And a server of 18 or later that only warns that the slot does not see
 //!   the publication, and leaves the rows out, halts the relay as the error before 18 does (`relay::intake`).
 //! - **Delivery reports are polled by a thread of our own** (`kafka::poller`): rdkafka's spins, at a hundredth of a core.
+//! - **Naps over TCP grow to 16 ms in a flood** (`postgres::gather`): until the reader acknowledges, the walsender's congestion
+//!   window makes it join what it writes to few large packets.
+//! - **A row that the filters leave out** has a position like any other, so that a filter changes nobody else's.
 //! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
 //!   topic's, so one small topic does not refuse another's large events.
 
