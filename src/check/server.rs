@@ -126,7 +126,7 @@ fn clock(server: &Server) -> Finding {
 
 fn encoding(server: &Server) -> Option<Finding> {
     (server.encoding == "SQL_ASCII").then(|| {
-        let what = "the database's encoding is SQL_ASCII: the server converts nothing, and a text that is no UTF-8 halts the relay";
+        let what = "the database's encoding is SQL_ASCII: the server converts nothing, and the relay stops at a row that is no UTF-8";
         Finding::warning("encoding", what, "write UTF-8 only, or move to a database with the encoding UTF8")
     })
 }

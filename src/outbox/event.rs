@@ -71,6 +71,10 @@ impl Event {
             };
             *field = match column {
                 Column::Null => Field::NULL,
+                // A database in SQL_ASCII sends whatever was written.
+                Column::Text(value) if std::str::from_utf8(value).is_err() => {
+                    return Err(MappingError::Encoding { column: shape.name(slot).to_owned() });
+                }
                 Column::Text(value) => field_of(row, value)?,
                 Column::UnchangedToast | Column::Binary(_) => {
                     return Err(MappingError::NotText { column: shape.name(slot).to_owned() });
@@ -299,7 +303,7 @@ pub enum MappingError {
         /// How many the topic has.
         partitions: u32,
     },
-    /// Not the text that its encoding promises.
+    /// Not UTF-8: the database's encoding is SQL_ASCII, so the server does not check it.
     Encoding {
         /// The column.
         column: String,
@@ -329,7 +333,9 @@ impl fmt::Display for MappingError {
             Self::Partition { column, partitions } => {
                 write!(f, "{column} is no number of a partition: the topic has {partitions}")
             }
-            Self::Encoding { column } => write!(f, "{column} is not valid UTF-8"),
+            Self::Encoding { column } => {
+                write!(f, "{column} is not valid UTF-8, and the database, in SQL_ASCII, does not check that")
+            }
             Self::Json { column } => write!(f, "{column} is not valid JSON"),
         }
     }

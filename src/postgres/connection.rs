@@ -187,7 +187,8 @@ impl ReplicationConnection {
                 break;
             }
         }
-        let connection = outcome?;
+        let mut connection = outcome?;
+        within(conninfo.connect_timeout(), connection.take_unchecked_texts()).await?;
         let role = ServerRole::reported(|name| connection.parameters.get(name).map(String::as_str));
         if !conninfo.target_session().accepts(role, pass) {
             let target = conninfo.target_session();
@@ -215,6 +216,15 @@ impl ReplicationConnection {
         connection.send(|out| frontend::startup_message(startup_parameters(conninfo), out)).await?;
         connection.log_in(conninfo, host).await?;
         Ok(connection)
+    }
+
+    /// A database that does not say what its bytes mean sends them as they are. As UTF-8 it would check them, and end the stream
+    /// with an error at one row that is none: here that row can be told from the others.
+    async fn take_unchecked_texts(&mut self) -> Result<()> {
+        if self.parameters.get("server_encoding").is_some_and(|encoding| encoding == "SQL_ASCII") {
+            self.simple_query("SET client_encoding = 'SQL_ASCII'").await?;
+        }
+        Ok(())
     }
 
     async fn log_in(&mut self, conninfo: &Conninfo, host: &Host) -> Result<()> {

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rdkafka::message::Message as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::harness::scenario::{PARTITIONS, Scenario};
@@ -210,6 +211,51 @@ async fn a_column_that_records_need_and_that_is_gone_stops_the_relay_with_advice
         })
         .await;
         assert!(relay.terminate().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_encodings_are_converted_and_unchecked_bytes_stop_only_at_their_row() {
+    let kafka = shared_kafka().await;
+    for version in versions() {
+        let postgres = shared_postgres(version).await;
+        for encoding in ["LATIN1", "SQL_ASCII"] {
+            let name = postgres.create_database_in(encoding).await;
+            let scenario = Scenario::on(postgres, &name, &kafka.bootstrap());
+            scenario.setup(&[]).await;
+            kafka.create_topic(&scenario.topic, PARTITIONS, &[]).await;
+            let consumer = scenario.consume();
+            let mut relay = scenario.start().await;
+            let sql = scenario.sql().await;
+            let insert = |key: &str| {
+                format!(
+                    "insert into outboxd.outbox (id, aggregate_type, aggregate_id, event_type, payload) values \
+                     (gen_random_uuid(), '{}', {key}, 'Happened', '1')",
+                    scenario.topic
+                )
+            };
+            sql.batch_execute(&insert("'schlüssel'")).await.unwrap();
+            sql.batch_execute(&insert("'key'")).await.unwrap();
+            until("the records", Duration::from_secs(30), || async {
+                if consumer.count() == 2 { Ok(()) } else { Err(relay.log()) }
+            })
+            .await;
+            let mut keys: Vec<_> = consumer.records().iter().map(|record| record.key().unwrap().to_vec()).collect();
+            keys.sort();
+            assert_eq!(keys, ["key".as_bytes(), "schlüssel".as_bytes()], "{encoding}");
+            if encoding == "LATIN1" {
+                assert!(relay.terminate().await.success());
+                continue;
+            }
+            // Bytes that are no text in UTF-8, in a column that nobody checks.
+            sql.batch_execute(&insert("E'\\xff'")).await.unwrap();
+            assert_eq!(relay.ended(Duration::from_secs(30)).await.code(), Some(65));
+            let log = relay.log();
+            assert!(
+                log.contains("the event at commit LSN") && log.contains("aggregate_id is not valid UTF-8"),
+                "{log}"
+            );
+        }
     }
 }
 

@@ -93,8 +93,14 @@ impl Postgres {
 
     /// Makes an empty database and returns its name.
     pub(crate) async fn create_database(&self) -> String {
+        self.create_database_in("UTF8").await
+    }
+
+    /// With another encoding.
+    pub(crate) async fn create_database_in(&self, encoding: &str) -> String {
         let name = unique("db");
-        self.sql("postgres").await.batch_execute(&format!("create database {name} template template0")).await.unwrap();
+        let statement = format!("create database {name} template template0 encoding '{encoding}' locale 'C'");
+        self.sql("postgres").await.batch_execute(&statement).await.unwrap();
         name
     }
 
