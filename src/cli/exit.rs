@@ -105,7 +105,9 @@ impl From<postgres::Error> for Failed {
 impl From<Halt> for Failed {
     fn from(halt: Halt) -> Self {
         let class = match halt.reason() {
-            Reason::Undecodable | Reason::Unmappable | Reason::TooLarge | Reason::Refused => Class::Data,
+            Reason::Undecodable | Reason::Unmappable | Reason::TooLarge | Reason::RowTooLarge | Reason::Refused => {
+                Class::Data
+            }
             Reason::Shape
             | Reason::NoTopic
             | Reason::Slot

@@ -144,6 +144,7 @@ impl Tail {
                         self.confirm(stream);
                     }
                 }
+                CopyMessage::Oversized { bytes, data } => self.oversized(bytes, data)?,
                 CopyMessage::Done => return Ok(false),
                 CopyMessage::Notice(notice) => tracing::info!("the server says: {notice}"),
             }
@@ -167,8 +168,7 @@ impl Tail {
                 let shape = self.tables.shape(*relation_id).map_err(|error| Failed::new(Class::Setup, error))?;
                 let Some(shape) = shape else { return Ok(()) };
                 let event = Event::map(shape, new, |row| block.slice(row), self.position, self.committed_at);
-                let next = self.position.ordinal().next().unwrap_or(Ordinal::FIRST);
-                self.position = Position::new(self.position.commit(), next);
+                self.advance();
                 match event {
                     Ok(event) if self.is_wanted(&event) => self.show(&event)?,
                     Ok(_) => {}
@@ -178,6 +178,24 @@ impl Tail {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A row of which only the beginning was read.
+    fn oversized(&mut self, bytes: u64, data: &[u8]) -> Result<(), Failed> {
+        let cut = pgoutput::parse_cut(data).map_err(|error| Failed::new(Class::Data, error))?;
+        let Some(cut) = cut else { return Ok(()) };
+        let shape = self.tables.shape(cut.relation_id).map_err(|error| Failed::new(Class::Setup, error))?;
+        if shape.is_some() {
+            tracing::warn!(position = %self.position, "a row of {bytes} bytes is too large to be shown");
+            self.advance();
+        }
+        Ok(())
+    }
+
+    /// To the next row of the transaction.
+    fn advance(&mut self) {
+        let next = self.position.ordinal().next().unwrap_or(Ordinal::FIRST);
+        self.position = Position::new(self.position.commit(), next);
     }
 
     fn is_wanted(&self, event: &Event) -> bool {

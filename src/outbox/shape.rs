@@ -156,6 +156,13 @@ impl Shape {
         self.slots.get(column).copied().flatten()
     }
 
+    /// The number of the relation's column that holds the id.
+    #[must_use]
+    pub fn id_column(&self) -> Option<usize> {
+        let id = self.role(Role::Id)?;
+        self.slots.iter().position(|slot| *slot == Some(id))
+    }
+
     /// How many columns are used.
     pub(super) fn width(&self) -> usize {
         self.used.len()

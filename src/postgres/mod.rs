@@ -12,6 +12,7 @@ pub mod gather;
 pub mod lsn;
 pub mod migration;
 pub mod name;
+mod oversized;
 pub mod preflight;
 pub mod publication;
 pub mod row;

@@ -12,6 +12,7 @@ use tokio::io::Interest;
 
 use super::error::{Error, Result};
 use super::gather::{Gather, Naps};
+use super::oversized::Oversized;
 use super::transport::Transport;
 use super::wire::backend::announced_bytes;
 use super::wire::frontend::{self, Status};
@@ -29,7 +30,8 @@ const CLOSED_INTERVAL: Duration = Duration::from_millis(50);
 /// How to read a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// The largest message that is accepted, framing included. A row is one message.
+    /// The largest message that is kept whole, framing included. A row is one message. Of a larger one comes the beginning, as
+    /// [`CopyMessage::Oversized`].
     pub max_message_bytes: usize,
     /// How long bytes may gather in a busy stream before they are read: zero is off, nothing is what suits the kind of socket.
     /// See [`gather`](super::gather).
@@ -57,7 +59,7 @@ impl ReplicationStream {
         let naps = settings.gather.map_or_else(|| transport.naps(), Naps::of);
         Self {
             transport,
-            input: Input { buf, max_message_bytes: settings.max_message_bytes, oversized: false },
+            input: Input { buf, max_message_bytes: settings.max_message_bytes, was_huge: false, oversized: None },
             output: Output::default(),
             gather: Gather::new(naps),
         }
@@ -179,12 +181,22 @@ impl ReplicationStream {
 struct Input {
     buf: BytesMut,
     max_message_bytes: usize,
-    oversized: bool,
+    /// The present piece was made for a huge message.
+    was_huge: bool,
+    /// A message that is too large is on its way.
+    oversized: Option<Oversized>,
 }
 
 impl Input {
     /// All complete messages, as one piece, without copying.
     fn take_block(&mut self) -> Result<Option<Block>> {
+        if let Some(mut oversized) = self.oversized.take() {
+            if oversized.take(&mut self.buf) {
+                return Ok(Some(oversized.into_block()));
+            }
+            self.oversized = Some(oversized);
+            return Ok(None);
+        }
         let mut complete = 0;
         while let Some(rest) = self.buf.get(complete..).filter(|rest| !rest.is_empty()) {
             match announced_bytes(rest, self.max_message_bytes) {
@@ -192,15 +204,29 @@ impl Input {
                 Ok(_) => break,
                 // The messages before it come first; the error comes again.
                 Err(_) if complete > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) => return self.begin_oversized(error),
             }
         }
         Ok((complete > 0).then(|| Block::new(self.buf.split_to(complete).freeze())))
     }
 
+    /// A message that is too large begins. Only data may be so large.
+    fn begin_oversized(&mut self, error: Error) -> Result<Option<Block>> {
+        match announced_bytes(&self.buf, usize::MAX)?.filter(|_| self.buf.first() == Some(&b'd')) {
+            Some(announced) => {
+                self.oversized = Some(Oversized::begin(announced, &mut self.buf));
+                self.take_block()
+            }
+            None => Err(error),
+        }
+    }
+
     /// The buffer, with room for the message that has begun and for a read that is worth its while.
     fn room(&mut self) -> Result<&mut BytesMut> {
-        let announced = announced_bytes(&self.buf, self.max_message_bytes)?.unwrap_or(0);
+        let announced = match self.oversized {
+            Some(_) => 0,
+            None => announced_bytes(&self.buf, self.max_message_bytes)?.unwrap_or(0),
+        };
         let missing = announced.saturating_sub(self.buf.len());
         let spare = self.buf.capacity() - self.buf.len();
         if spare < missing.max(ROOM_BYTES_MIN) {
@@ -213,12 +239,12 @@ impl Input {
     /// ever.
     fn new_piece(&mut self, bytes: usize) {
         let more = bytes.saturating_sub(self.buf.len());
-        if self.oversized || bytes > BUFFER_BYTES || !self.buf.try_reclaim(more) {
+        if self.was_huge || bytes > BUFFER_BYTES || !self.buf.try_reclaim(more) {
             let mut piece = BytesMut::with_capacity(bytes);
             piece.extend_from_slice(&self.buf);
             self.buf = piece;
         }
-        self.oversized = bytes > BUFFER_BYTES;
+        self.was_huge = bytes > BUFFER_BYTES;
     }
 }
 
@@ -276,7 +302,7 @@ mod tests {
     }
 
     fn input(max_message_bytes: usize) -> Input {
-        Input { buf: BytesMut::new(), max_message_bytes, oversized: false }
+        Input { buf: BytesMut::new(), max_message_bytes, was_huge: false, oversized: None }
     }
 
     #[test]
@@ -298,10 +324,22 @@ mod tests {
     fn messages_before_one_that_is_too_large_come_first() {
         let mut input = input(100);
         input.buf.put_slice(&keepalive());
-        input.buf.put_slice(b"d\0\0\x10\0");
+        input.buf.put_slice(b"d\0\0\x10\0w");
         assert_eq!(input.take_block().unwrap().unwrap().messages().count(), 1);
+        assert!(input.take_block().unwrap().is_none());
+        assert_eq!(input.room().unwrap().len(), 0);
+        input.buf.put_bytes(0, 4095 - 4);
+        input.buf.put_slice(&keepalive());
+        let block = input.take_block().unwrap().unwrap();
+        assert!(matches!(block.messages().next(), Some(Ok(CopyMessage::Oversized { bytes: 4097, .. }))));
+        assert_eq!(input.take_block().unwrap().unwrap().messages().count(), 1);
+    }
+
+    #[test]
+    fn only_data_may_be_too_large() {
+        let mut input = input(100);
+        input.buf.put_slice(b"N\0\0\x10\0w");
         assert!(input.take_block().unwrap_err().is_too_large());
-        assert!(input.room().is_err());
     }
 
     #[test]
@@ -313,7 +351,7 @@ mod tests {
         input.buf.put_slice(&vec![0; (1 << 20) - 4]);
         assert_eq!(input.take_block().unwrap().unwrap().len(), (1 << 20) + 1);
         assert_eq!(input.room().unwrap().capacity(), BUFFER_BYTES);
-        assert!(!input.oversized);
+        assert!(!input.was_huge);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Reason {
     Unmappable,
     /// An event that is larger than its topic takes.
     TooLarge,
+    /// A row that is larger than what is read.
+    RowTooLarge,
     /// An event that the brokers refuse for good.
     Refused,
     /// The table is no outbox, or its publication leaves out a column that is needed.
@@ -49,6 +51,10 @@ impl Reason {
                  the end of its transaction, which loses it"
             }
             Self::TooLarge => "raise the topic's max.message.bytes",
+            Self::RowTooLarge => {
+                "raise --max-message-bytes; the event can be passed over with pg_replication_slot_advance() to the end of its \
+                 transaction, which loses it"
+            }
             Self::Refused => "correct the topic's settings and start again",
             Self::Shape => "correct the table or the publication's column list",
             Self::OtherEvent => "the server was restored while outboxd ran; start outboxd again",

@@ -11,7 +11,7 @@ use super::router::Router;
 use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
 use crate::outbox::{Event, Filtered, Mapping, Record, Source, Tables, TablesError};
-use crate::pgoutput::{self, Message, Tuple};
+use crate::pgoutput::{self, Column, CutInsert, Message, Tuple};
 use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
 
@@ -110,6 +110,7 @@ impl Intake {
                 Some(Ok(CopyMessage::Keepalive { wal_end, reply_requested, .. })) => {
                     core.keepalive(wal_end, reply_requested).map_err(|other| Refused::Trouble(other.into()))
                 }
+                Some(Ok(CopyMessage::Oversized { bytes, data })) => self.oversized(bytes, data, core),
                 Some(Ok(CopyMessage::Done)) => return Ok(Taken::Done),
                 Some(Ok(CopyMessage::Notice(notice))) => self::notice(&notice),
                 Some(Err(error)) if error.as_server_error().is_some() => return Ok(Taken::Lost(error)),
@@ -181,6 +182,21 @@ impl Intake {
         }
         self.enter(event, core, router, now)?;
         Ok(())
+    }
+
+    /// A row of which only the beginning was read. That of another table, or an update, is nothing to us, whatever its size.
+    fn oversized(&mut self, bytes: u64, data: &[u8], core: &mut Core<Event>) -> Result<(), Refused> {
+        let cut = pgoutput::parse_cut(data).map_err(|error| Halt::new(Reason::Undecodable, None, error))?;
+        let Some(CutInsert { relation_id, columns }) = cut else { return Ok(()) };
+        let Some(shape) = self.tables.shape(relation_id).map_err(unmappable_table)? else { return Ok(()) };
+        let (Arrival::New(position) | Arrival::Unresolved(position, _)) = core.row()? else { return Ok(()) };
+        // Without it nobody would find the row.
+        let id = match shape.id_column().and_then(|index| columns.get(index)) {
+            Some(Column::Text(id)) => format!(" with the id {:?}", String::from_utf8_lossy(id)),
+            _ => String::new(),
+        };
+        let what = format!("a row{id} of {bytes} bytes, more than --max-message-bytes allows");
+        Err(Halt::new(Reason::RowTooLarge, Some(position), what).into())
     }
 
     /// Puts an event into its lane, or holds it while its topic is not known.

@@ -215,6 +215,58 @@ async fn a_column_that_records_need_and_that_is_gone_stops_the_relay_with_advice
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_too_large_is_not_kept_and_stops_only_where_it_is_an_event() {
+    let kafka = shared_kafka().await;
+    for version in versions() {
+        let scenario = Scenario::without_topic(shared_postgres(version).await, &kafka.bootstrap()).await;
+        kafka.create_topic(&scenario.topic, PARTITIONS, &[("max.message.bytes", "70000000")]).await;
+        let sql = scenario.sql().await;
+        // Another table, and updates, in the same publication.
+        sql.batch_execute(
+            "create table public.other (n int primary key, big text); alter table public.other replica identity full; \
+             alter publication outboxd set (publish = 'insert, update'); alter publication outboxd add table public.other",
+        )
+        .await
+        .unwrap();
+        let insert = |id: u32, bytes: u32| {
+            format!(
+                "insert into outboxd.outbox (id, aggregate_type, aggregate_id, event_type, payload) values \
+                 ('00000000-0000-4000-8000-00000000000{id}', '{}', 'k', 'Happened', to_json(repeat('x', {bytes})))",
+                scenario.topic
+            )
+        };
+        let consumer = scenario.consume();
+        let mut relay = scenario.relay().flag("--max-message-bytes", "1MiB").start();
+        relay.ready().await;
+        sql.batch_execute(&insert(1, 1_000_000)).await.unwrap();
+        let other = "insert into public.other select 1, repeat('x', 60000000); update public.other set n = 2";
+        sql.batch_execute(other).await.unwrap();
+        sql.batch_execute(&format!("begin; {}; {}; commit", insert(2, 10), insert(3, 60_000_000))).await.unwrap();
+        let status = relay.ended(Duration::from_secs(60)).await;
+        assert_eq!(status.code(), Some(65), "{}", relay.log());
+        let log = relay.log();
+        let expected = "row 1 of its transaction: a row with the id \"00000000-0000-4000-8000-000000000003\" of 6000";
+        assert!(log.contains(expected) && log.contains("raise --max-message-bytes"), "{log}");
+        assert_eq!(consumer.count(), 2, "all before it is published");
+        let relay = scenario.relay().flag("--window-bytes", "1MiB").start();
+        until("the large record", Duration::from_secs(60), || async {
+            if consumer
+                .records()
+                .iter()
+                .any(|record| record.payload().is_some_and(|payload| payload.len() > 59_000_000))
+            {
+                Ok(())
+            } else {
+                Err(relay.log())
+            }
+        })
+        .await;
+        scenario.confirmed().await;
+        assert!(relay.terminate().await.success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_encodings_are_converted_and_unchecked_bytes_stop_only_at_their_row() {
     let kafka = shared_kafka().await;
     for version in versions() {

@@ -7,7 +7,10 @@ use crate::postgres::error::{Error, Result, ServerError};
 use crate::postgres::lsn::Lsn;
 
 /// The header of every message: a tag and a length that does not count the tag.
-const HEADER_BYTES: usize = 5;
+pub(crate) const HEADER_BYTES: usize = 5;
+
+/// Copy data of this kind does not come from a server: what was kept of a message that is too large.
+pub(crate) const OVERSIZED_TAG: u8 = b't';
 
 /// One message of a replication stream. It borrows from its [`Block`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +34,13 @@ pub enum CopyMessage<'a> {
         sent_at_us: i64,
         /// The server wants a status update now, or will end the connection at `wal_sender_timeout`.
         reply_requested: bool,
+    },
+    /// A piece of decoded log that is larger than what is accepted; most of it was thrown away.
+    Oversized {
+        /// How large the message was, framing included.
+        bytes: u64,
+        /// The beginning of the plugin's bytes.
+        data: &'a [u8],
     },
     /// The server sends nothing more: the answer to this side's `CopyDone`, or a clean shutdown of the server.
     Done,
@@ -160,6 +170,13 @@ fn copy_data(mut body: &[u8]) -> Result<CopyMessage<'_>> {
             sent_at_us: body.try_get_i64().map_err(truncated)?,
             reply_requested: body.try_get_u8().map_err(truncated)? != 0,
         }),
+        OVERSIZED_TAG => {
+            let bytes = body.try_get_u64().map_err(truncated)?;
+            match copy_data(body)? {
+                CopyMessage::XLogData { data, .. } => Ok(CopyMessage::Oversized { bytes, data }),
+                _ => Err(Error::protocol("a message that is too large and no piece of the log")),
+            }
+        }
         other => Err(Error::protocol(format!("copy data of kind {:?}", char::from(other)))),
     }
 }
