@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytesize::ByteSize;
 use clap::Args;
 
 use super::effective::Effective;
@@ -82,5 +83,18 @@ pub(super) fn positive(flag: &str, text: &str, mistakes: &mut Mistakes) -> Durat
             Duration::ZERO
         }
         None => Duration::ZERO,
+    }
+}
+
+/// A size.
+pub(super) fn bytes(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> usize {
+    let size = mistakes.note(flag, text.parse::<ByteSize>()).map(|size| usize::try_from(size.as_u64()));
+    match size {
+        Some(Ok(size)) if size >= at_least => size,
+        Some(_) => {
+            mistakes.add(flag, format_args!("must be at least {at_least} bytes"));
+            0
+        }
+        None => 0,
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::brokers::bytes;
 use super::effective::Effective;
 use crate::config::run::Mistakes;
 use crate::outbox::mapping::{Mapping, Rewrite};
@@ -53,6 +54,10 @@ pub struct MappingArgs {
     /// An empty payload is a tombstone, as NULL is.
     #[arg(long, env = "OUTBOXD_TOMBSTONE_ON_EMPTY")]
     tombstone_on_empty: bool,
+    /// A payload of more bytes stays in the table: the record has the header outboxd_claim_check, and its value is a JSON object that
+    /// names source, row and column. So does one of a row beyond --max-message-bytes.
+    #[arg(long, value_name = "BYTES", env = "OUTBOXD_CLAIM_CHECK_ABOVE")]
+    claim_check_above: Option<String>,
     /// Only rows whose status is one of these; the others are counted and left out.
     #[arg(long, value_name = "STATUS", env = "OUTBOXD_STATUS_FILTER", value_delimiter = ',')]
     status_filter: Vec<String>,
@@ -69,6 +74,8 @@ impl MappingArgs {
             rules: effective.rules().to_vec(),
             ..Mapping::default()
         };
+        let above = self.claim_check_above.as_ref();
+        mapping.claim_check_above = above.map(|text| bytes("--claim-check-above", text, 0, mistakes));
         for choice in &self.column {
             mistakes.note("--column", mapping.columns.name(choice));
         }

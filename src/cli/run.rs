@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::Args;
 
-use super::brokers::{BrokerArgs, duration, positive};
+use super::brokers::{BrokerArgs, bytes, duration, positive};
 use super::effective::Effective;
 use super::exit::{Class, Failed};
 use super::mapping::MappingArgs;
@@ -155,18 +154,6 @@ impl RunArgs {
             topic_wait: duration("--topic-wait", &self.topic_wait, mistakes),
             topic_refresh: positive("--topic-refresh", &self.topic_refresh, mistakes),
         }
-    }
-}
-
-fn bytes(flag: &str, text: &str, at_least: usize, mistakes: &mut Mistakes) -> usize {
-    let size = mistakes.note(flag, text.parse::<ByteSize>()).map(|size| usize::try_from(size.as_u64()));
-    match size {
-        Some(Ok(size)) if size >= at_least => size,
-        Some(_) => {
-            mistakes.add(flag, format_args!("must be at least {at_least} bytes"));
-            0
-        }
-        None => 0,
     }
 }
 

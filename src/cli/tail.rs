@@ -144,7 +144,12 @@ impl Tail {
                         self.confirm(stream);
                     }
                 }
-                CopyMessage::Oversized { bytes, data } => self.oversized(bytes, data)?,
+                // Of anything but an Insert only the kind is there.
+                CopyMessage::Oversized { data, .. } if data.first() == Some(&b'I') => {
+                    let message = pgoutput::parse(data).map_err(|error| Failed::new(Class::Data, error))?;
+                    self.message(&message, block)?;
+                }
+                CopyMessage::Oversized { .. } => {}
                 CopyMessage::Done => return Ok(false),
                 CopyMessage::Notice(notice) => tracing::info!("the server says: {notice}"),
             }
@@ -176,18 +181,6 @@ impl Tail {
                 }
             }
             _ => {}
-        }
-        Ok(())
-    }
-
-    /// A row of which only the beginning was read.
-    fn oversized(&mut self, bytes: u64, data: &[u8]) -> Result<(), Failed> {
-        let cut = pgoutput::parse_cut(data).map_err(|error| Failed::new(Class::Data, error))?;
-        let Some(cut) = cut else { return Ok(()) };
-        let shape = self.tables.shape(cut.relation_id).map_err(|error| Failed::new(Class::Setup, error))?;
-        if shape.is_some() {
-            tracing::warn!(position = %self.position, "a row of {bytes} bytes is too large to be shown");
-            self.advance();
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ pub struct Event {
     fields: SmallVec<[Field; FIELDS]>,
     /// The rule that fits.
     rule: Option<u16>,
+    /// The payload stays in the table.
+    is_claimed: bool,
 }
 
 /// Why a row is not to be published.
@@ -65,27 +67,37 @@ impl Event {
     ) -> Result<Self, MappingError> {
         let row = tuple.as_bytes();
         let mut fields = SmallVec::from_elem(Field::NULL, shape.width());
+        let mut is_claimed = false;
         for (index, column) in tuple.columns().enumerate() {
             let Some((slot, field)) = shape.slot(index).and_then(|slot| Some((slot, fields.get_mut(slot)?))) else {
                 continue;
             };
+            is_claimed |= matches!(column, Column::Text(value) if shape.is_claimed(slot, value.len()));
             *field = match column {
                 Column::Null => Field::NULL,
+                Column::UnchangedToast if shape.is_claimable(slot) => {
+                    is_claimed = true;
+                    Field::NULL
+                }
                 // A database in SQL_ASCII sends whatever was written.
                 Column::Text(value) if std::str::from_utf8(value).is_err() => {
                     return Err(MappingError::Encoding { column: shape.name(slot).to_owned() });
                 }
-                Column::Text(value) => field_of(row, value)?,
-                Column::UnchangedToast | Column::Binary(_) => {
-                    return Err(MappingError::NotText { column: shape.name(slot).to_owned() });
+                Column::Text(value) => field_of(row, value)
+                    .ok_or_else(|| MappingError::TooLarge { column: shape.name(slot).to_owned() })?,
+                Column::UnchangedToast => {
+                    return Err(MappingError::TooLarge { column: shape.name(slot).to_owned() });
                 }
+                Column::Binary(_) => return Err(MappingError::NotText { column: shape.name(slot).to_owned() }),
             };
         }
-        let mut event = Self { position, committed_at, row: own(row), shape: Arc::clone(shape), fields, rule: None };
+        let shape = Arc::clone(shape);
+        let mut event = Self { position, committed_at, row: own(row), shape, fields, rule: None, is_claimed };
         if event.role(Role::Id).is_none() {
             return Err(event.null(Role::Id));
         }
-        event.rule = shape.rules.iter().position(|rule| event.fits(rule)).and_then(|number| u16::try_from(number).ok());
+        event.rule =
+            event.shape.rules.iter().position(|rule| event.fits(rule)).and_then(|number| u16::try_from(number).ok());
         Ok(event)
     }
 
@@ -105,6 +117,12 @@ impl Event {
             Some(Then::Drop) => self.rule.map(|number| Filtered::Rule(usize::from(number))),
             _ => None,
         }
+    }
+
+    /// The payload is too large to travel, so the record tells where the row is.
+    #[must_use]
+    pub const fn is_claimed(&self) -> bool {
+        self.is_claimed
     }
 
     /// The number of the rule that fits, from 0.
@@ -257,11 +275,11 @@ impl fmt::Debug for Event {
 }
 
 /// The place of `value`, which is a part of `row`.
-fn field_of(row: &[u8], value: &[u8]) -> Result<Field, MappingError> {
+fn field_of(row: &[u8], value: &[u8]) -> Option<Field> {
     let start = (value.as_ptr() as usize).wrapping_sub(row.as_ptr() as usize);
     match (u32::try_from(start), u32::try_from(value.len())) {
-        (Ok(start), Ok(len)) if start as usize + len as usize <= row.len() => Ok(Field { start, len }),
-        _ => Err(MappingError::TooLarge),
+        (Ok(start), Ok(len)) if start as usize + len as usize <= row.len() => Some(Field { start, len }),
+        _ => None,
     }
 }
 
@@ -283,8 +301,11 @@ pub enum MappingError {
         /// The column.
         column: String,
     },
-    /// A row beyond what a position in it can express.
-    TooLarge,
+    /// A value that is too large to be read, or to be counted.
+    TooLarge {
+        /// The column.
+        column: String,
+    },
     /// A `bytea` that is not in the hexadecimal form.
     Bytea {
         /// The column.
@@ -323,7 +344,7 @@ impl fmt::Display for MappingError {
                 write!(f, "{column}, which names the topic, is NULL; declare it NOT NULL, or give --topic a default")
             }
             Self::NotText { column } => write!(f, "{column} did not come as text"),
-            Self::TooLarge => f.write_str("the row is too large"),
+            Self::TooLarge { column } => write!(f, "{column} is too large"),
             Self::Bytea { column } => write!(f, "{column} is bytea and not in hexadecimal form"),
             Self::Headers => f.write_str("the headers are not a JSON object"),
             Self::TopicCharacters => {

@@ -33,6 +33,8 @@ pub struct Mapping {
     pub layout: Layout,
     /// An empty payload is a tombstone, as NULL is.
     pub empty_is_tombstone: bool,
+    /// A payload of more bytes than this, as the stream carries it, stays in the table, and the record tells which row it is.
+    pub claim_check_above: Option<usize>,
     /// Only rows whose status is one of these; none is all rows.
     pub statuses: Vec<String>,
     /// Exceptions, the first that fits wins.

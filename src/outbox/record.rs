@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::columns::Role;
 use super::event::{Event, MappingError};
 use super::header::{
-    self, HEADER_COMMIT_TIME, HEADER_CONTENT_TYPE, HEADER_EVENT_TYPE, HEADER_ID, HEADER_POSITION, HEADER_SOURCE,
-    HEADER_TIMESTAMP, Header, HeaderValue,
+    self, HEADER_CLAIM_CHECK, HEADER_COMMIT_TIME, HEADER_CONTENT_TYPE, HEADER_EVENT_TYPE, HEADER_ID, HEADER_POSITION,
+    HEADER_SOURCE, HEADER_TIMESTAMP, Header, HeaderValue,
 };
 use super::mapping::{Layout, ValueFormat};
 use super::shape::{Kind, Then};
@@ -70,6 +70,9 @@ impl<'a> Record<'a> {
             Layout::Debezium => headers.push(Header::new(HEADER_ID, event.id())),
         }
         named(event, &mut headers)?;
+        if event.is_claimed() {
+            headers.push(Header::new(HEADER_CLAIM_CHECK, &b"row"[..]));
+        }
         match event.shape().value {
             ValueFormat::Payload | ValueFormat::Envelope => {}
             ValueFormat::CloudEvents => {

@@ -55,6 +55,7 @@ pub struct Shape {
     pub(super) value: ValueFormat,
     pub(super) layout: Layout,
     pub(super) empty_is_tombstone: bool,
+    claim_check_above: Option<usize>,
 }
 
 /// A column that is used.
@@ -145,6 +146,7 @@ impl Shape {
             value: mapping.value,
             layout: mapping.layout,
             empty_is_tombstone: mapping.empty_is_tombstone,
+            claim_check_above: mapping.claim_check_above,
             roles,
             slots: binder.slots,
             used: binder.used,
@@ -154,6 +156,16 @@ impl Shape {
     /// The slot of the relation's column with this number; `None` where it is nothing to us.
     pub(super) fn slot(&self, column: usize) -> Option<Slot> {
         self.slots.get(column).copied().flatten()
+    }
+
+    /// The column is the payload, and payloads may stay in the table.
+    pub(super) fn is_claimable(&self, slot: Slot) -> bool {
+        self.claim_check_above.is_some() && self.role(Role::Payload) == Some(slot)
+    }
+
+    /// The column is a payload of so many bytes as text, and stays in the table.
+    pub(super) fn is_claimed(&self, slot: Slot, bytes: usize) -> bool {
+        self.claim_check_above.is_some_and(|above| bytes > above) && self.is_claimable(slot)
     }
 
     /// The number of the relation's column that holds the id.

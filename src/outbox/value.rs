@@ -19,6 +19,9 @@ pub(super) const CLOUD_EVENT: &str = "application/cloudevents+json; charset=UTF-
 
 /// The value of `event`'s record; `None` is a tombstone.
 pub(super) fn of<'e>(event: &'e Event, source: &Source) -> Result<Option<Cow<'e, [u8]>>, MappingError> {
+    if event.is_claimed() {
+        return claim(event, source).map(|json| Some(Cow::Owned(json)));
+    }
     let Some(payload) = payload(event)? else { return Ok(None) };
     match event.shape().value {
         ValueFormat::Payload | ValueFormat::CloudEventsBinary => Ok(Some(payload)),
@@ -87,6 +90,20 @@ impl Serialize for Data<'_> {
             Self::Bytes(bytes) => serializer.serialize_str(&STANDARD.encode(bytes)),
         }
     }
+}
+
+/// In place of a payload that stays in the table: where it is.
+#[derive(Serialize)]
+struct Claim<'a> {
+    source: &'a str,
+    id: Cow<'a, str>,
+    column: &'a str,
+}
+
+fn claim(event: &Event, source: &Source) -> Result<Vec<u8>, MappingError> {
+    let slot = event.shape().role(Role::Payload).unwrap_or_default();
+    let id = String::from_utf8_lossy(event.id());
+    json(&Claim { source: source.as_str(), id, column: event.shape().name(slot) })
 }
 
 #[derive(Serialize)]

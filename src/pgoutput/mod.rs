@@ -9,7 +9,6 @@
 //! [formats]: https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html
 
 mod cursor;
-mod cut;
 mod error;
 mod message;
 mod relation;
@@ -18,7 +17,6 @@ mod tests;
 mod timestamp;
 mod tuple;
 
-pub use cut::{CutInsert, parse_cut};
 pub use error::ParseError;
 pub use message::{LogicalMessage, Message, OldTuple, RelationIds, TruncateOptions, parse};
 pub use relation::{ColumnBodies, ColumnBody, Relation, RelationBody, RelationCache, RelationColumn, ReplicaIdentity};

@@ -114,7 +114,7 @@ pub enum Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Self, ParseError> {
+    fn read(cursor: &mut Cursor<'a>) -> Result<Self, ParseError> {
         match cursor.u8("kind of column")? {
             b'n' => Ok(Self::Null),
             b'u' => Ok(Self::UnchangedToast),

@@ -5,6 +5,7 @@
 
 mod attempts;
 mod auth;
+mod condense;
 pub mod connection;
 pub mod conninfo;
 mod error;

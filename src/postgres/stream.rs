@@ -30,7 +30,7 @@ const CLOSED_INTERVAL: Duration = Duration::from_millis(50);
 /// How to read a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// The largest message that is kept whole, framing included. A row is one message. Of a larger one comes the beginning, as
+    /// The largest message that is kept whole, framing included. A row is one message. Of a larger one comes what is small, as
     /// [`CopyMessage::Oversized`].
     pub max_message_bytes: usize,
     /// How long bytes may gather in a busy stream before they are read: zero is off, nothing is what suits the kind of socket.

@@ -52,7 +52,7 @@ impl Reason {
             }
             Self::TooLarge => "raise the topic's max.message.bytes",
             Self::RowTooLarge => {
-                "raise --max-message-bytes; the event can be passed over with pg_replication_slot_advance() to the end of its \
+                "raise --max-message-bytes, or let --claim-check-above leave such payloads in the table; the event can be passed over with pg_replication_slot_advance() to the end of its \
                  transaction, which loses it"
             }
             Self::Refused => "correct the topic's settings and start again",

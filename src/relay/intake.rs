@@ -10,8 +10,8 @@ use super::resume::{OtherHistory, TransactionId};
 use super::router::Router;
 use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
-use crate::outbox::{Event, Filtered, Mapping, Record, Source, Tables, TablesError};
-use crate::pgoutput::{self, Column, CutInsert, Message, Tuple};
+use crate::outbox::{Event, Filtered, Mapping, MappingError, Position, Record, Shape, Source, Tables, TablesError};
+use crate::pgoutput::{self, Column, Message, Tuple};
 use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
 
@@ -110,7 +110,11 @@ impl Intake {
                 Some(Ok(CopyMessage::Keepalive { wal_end, reply_requested, .. })) => {
                     core.keepalive(wal_end, reply_requested).map_err(|other| Refused::Trouble(other.into()))
                 }
-                Some(Ok(CopyMessage::Oversized { bytes, data })) => self.oversized(bytes, data, core),
+                // Of anything but an Insert only the kind is there: it is nothing to us, whatever its size.
+                Some(Ok(CopyMessage::Oversized { data, .. })) if data.first() == Some(&b'I') => {
+                    self.message(data, &block, core, router, now)
+                }
+                Some(Ok(CopyMessage::Oversized { .. })) => Ok(()),
                 Some(Ok(CopyMessage::Done)) => return Ok(Taken::Done),
                 Some(Ok(CopyMessage::Notice(notice))) => self::notice(&notice),
                 Some(Err(error)) if error.as_server_error().is_some() => return Ok(Taken::Lost(error)),
@@ -168,7 +172,7 @@ impl Intake {
             return Ok(());
         };
         let event = Event::map(shape, tuple, |row| block.slice(row), position, self.committed_at)
-            .map_err(|error| Halt::new(Reason::Unmappable, Some(position), error))?;
+            .map_err(|error| unmappable(shape, tuple, position, &error))?;
         if let Arrival::Unresolved(_, handle) = arrival {
             self.metrics.recognised.inc();
             let is_same = core.event(handle).is_none_or(|known| known.id() == event.id());
@@ -182,21 +186,6 @@ impl Intake {
         }
         self.enter(event, core, router, now)?;
         Ok(())
-    }
-
-    /// A row of which only the beginning was read. That of another table, or an update, is nothing to us, whatever its size.
-    fn oversized(&mut self, bytes: u64, data: &[u8], core: &mut Core<Event>) -> Result<(), Refused> {
-        let cut = pgoutput::parse_cut(data).map_err(|error| Halt::new(Reason::Undecodable, None, error))?;
-        let Some(CutInsert { relation_id, columns }) = cut else { return Ok(()) };
-        let Some(shape) = self.tables.shape(relation_id).map_err(unmappable_table)? else { return Ok(()) };
-        let (Arrival::New(position) | Arrival::Unresolved(position, _)) = core.row()? else { return Ok(()) };
-        // Without it nobody would find the row.
-        let id = match shape.id_column().and_then(|index| columns.get(index)) {
-            Some(Column::Text(id)) => format!(" with the id {:?}", String::from_utf8_lossy(id)),
-            _ => String::new(),
-        };
-        let what = format!("a row{id} of {bytes} bytes, more than --max-message-bytes allows");
-        Err(Halt::new(Reason::RowTooLarge, Some(position), what).into())
     }
 
     /// Puts an event into its lane, or holds it while its topic is not known.
@@ -220,6 +209,23 @@ impl Intake {
         }
         Ok(())
     }
+}
+
+/// What the relay stops for where nothing can be made of a row.
+fn unmappable(shape: &Shape, tuple: &Tuple<'_>, position: Position, error: &MappingError) -> Halt {
+    let MappingError::TooLarge { column } = error else {
+        return Halt::new(Reason::Unmappable, Some(position), error);
+    };
+    // Without it nobody would find the row, and it is the one thing to look at.
+    let id = match shape.id_column().and_then(|index| tuple.columns().nth(index)) {
+        Some(Column::Text(id)) => format!(" of the row with the id {:?}", String::from_utf8_lossy(id)),
+        _ => String::new(),
+    };
+    Halt::new(
+        Reason::RowTooLarge,
+        Some(position),
+        format!("{column}{id} is too large: --max-message-bytes is the limit"),
+    )
 }
 
 /// What the relay stops for where nothing can be made of the table.

@@ -4,9 +4,10 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rdkafka::message::Message as _;
+use rdkafka::message::{Message as _, OwnedMessage};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
+use crate::harness::consumer::header;
 use crate::harness::scenario::{PARTITIONS, Scenario};
 use crate::harness::servers::{Postgres, shared_kafka, shared_postgres, until, versions};
 
@@ -245,9 +246,43 @@ async fn a_row_that_is_too_large_is_not_kept_and_stops_only_where_it_is_an_event
         let status = relay.ended(Duration::from_secs(60)).await;
         assert_eq!(status.code(), Some(65), "{}", relay.log());
         let log = relay.log();
-        let expected = "row 1 of its transaction: a row with the id \"00000000-0000-4000-8000-000000000003\" of 6000";
+        let expected =
+            "row 1 of its transaction: payload of the row with the id \"00000000-0000-4000-8000-000000000003\" is too";
         assert!(log.contains(expected) && log.contains("raise --max-message-bytes"), "{log}");
         assert_eq!(consumer.count(), 2, "all before it is published");
+        // Left in the table; the columns behind the payload are there all the same.
+        sql.batch_execute(
+            &insert(4, 10).replace("payload", "headers, payload").replace("to_json(", "'{\"h\": 1}', to_json("),
+        )
+        .await
+        .unwrap();
+        let claim = scenario.relay().flag("--max-message-bytes", "1MiB").flag("--claim-check-above", "500kB");
+        let mut relay = claim.start();
+        relay.ready().await;
+        let with = |id: u32| {
+            let is = |record: &OwnedMessage| header(record, "id").is_some_and(|text| text.ends_with(&id.to_string()));
+            consumer.records().into_iter().find(is)
+        };
+        until("the event behind it", Duration::from_secs(60), || async {
+            with(4).map(drop).ok_or_else(|| relay.log())
+        })
+        .await;
+        let claimed = with(3).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(claimed.payload().unwrap()).unwrap();
+        let source = format!("{}/outboxd.outbox", scenario.database);
+        let id = "00000000-0000-4000-8000-000000000003";
+        assert_eq!(value, serde_json::json!({"source": source, "id": id, "column": "payload"}));
+        assert_eq!(header(&claimed, "outboxd_claim_check").as_deref(), Some("row"));
+        assert_eq!(claimed.key(), Some(&b"k"[..]));
+        assert_eq!(header(&with(4).unwrap(), "outboxd_claim_check"), None);
+        // Small enough to be read, and too large to travel.
+        sql.batch_execute(&insert(5, 600_000)).await.unwrap();
+        until("the fifth", Duration::from_secs(60), || async { with(5).map(drop).ok_or_else(|| relay.log()) }).await;
+        assert!(with(5).unwrap().payload().unwrap().len() < 200);
+        assert!(relay.peak_mib() < 64, "{} MiB", relay.peak_mib());
+        scenario.confirmed().await;
+        assert!(relay.terminate().await.success());
+        sql.batch_execute(&insert(6, 60_000_000)).await.unwrap();
         let relay = scenario.relay().flag("--window-bytes", "1MiB").start();
         until("the large record", Duration::from_secs(60), || async {
             if consumer

@@ -101,3 +101,35 @@ fn headers_are_a_json_object_or_an_hstore() {
         assert_eq!(headers(oid, text), Err(MappingError::Headers), "{text}");
     }
 }
+
+#[test]
+fn a_payload_that_is_too_large_stays_in_the_table() {
+    let mapping = Mapping { claim_check_above: Some(11), ..Mapping::default() };
+    let claimed = |payload| {
+        let (columns, row) = with_payload(TEXT, Some(payload));
+        let record = seen_by(&mapping, &columns, &row);
+        let is_told = map(&mapping, &columns, &row).unwrap().is_claimed();
+        (record.value.unwrap(), is_told)
+    };
+    assert_eq!(claimed("eleven byte"), ("eleven byte".to_owned(), false));
+    let reference = r#"{"source":"shop/shop.outbox","id":"i","column":"payload"}"#.to_owned();
+    assert_eq!(claimed("twelve bytes"), (reference, true));
+}
+
+#[test]
+fn a_value_that_was_not_read_is_claimed_or_refused() {
+    let row = [&encode(&[Some(b"i")])[2..], b"u"].concat();
+    let row = [&[0, 2], row.as_slice()].concat();
+    let columns = [("id", TEXT), ("payload", TEXT)];
+    let event = |mapping: &Mapping, columns: &[(&str, u32)]| {
+        let shape = Arc::new(shape(columns, mapping).unwrap());
+        let tuple = Tuple::parse(&row).unwrap();
+        Event::map(&shape, &tuple, Bytes::copy_from_slice, Position::default(), PgTimestamp::default())
+    };
+    let mapping = Mapping { claim_check_above: Some(1000), ..Mapping::default() };
+    assert!(event(&mapping, &columns).unwrap().is_claimed());
+    let error = event(&Mapping::default(), &columns).unwrap_err();
+    assert_eq!(error, MappingError::TooLarge { column: "payload".to_owned() });
+    let error = event(&mapping, &[("payload", TEXT), ("id", TEXT)]).unwrap_err();
+    assert_eq!(error, MappingError::TooLarge { column: "id".to_owned() }, "only the payload may be missing");
+}

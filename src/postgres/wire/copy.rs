@@ -9,6 +9,9 @@ use crate::postgres::lsn::Lsn;
 /// The header of every message: a tag and a length that does not count the tag.
 pub(crate) const HEADER_BYTES: usize = 5;
 
+/// What stands before the plugin's bytes in a piece of log: its kind, two positions and a time.
+pub(crate) const XLOG_DATA_BYTES: usize = 1 + 8 + 8 + 8;
+
 /// Copy data of this kind does not come from a server: what was kept of a message that is too large.
 pub(crate) const OVERSIZED_TAG: u8 = b't';
 
@@ -35,11 +38,12 @@ pub enum CopyMessage<'a> {
         /// The server wants a status update now, or will end the connection at `wal_sender_timeout`.
         reply_requested: bool,
     },
-    /// A piece of decoded log that is larger than what is accepted; most of it was thrown away.
+    /// A piece of decoded log that is larger than what is accepted. Of an Insert the large values were thrown away and are as if
+    /// they had not been sent; of anything else only the kind is kept.
     Oversized {
         /// How large the message was, framing included.
         bytes: u64,
-        /// The beginning of the plugin's bytes.
+        /// What was kept of the plugin's bytes.
         data: &'a [u8],
     },
     /// The server sends nothing more: the answer to this side's `CopyDone`, or a clean shutdown of the server.
