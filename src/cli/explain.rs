@@ -13,7 +13,7 @@ use super::exit::{Class, Failed};
 use super::mapping::MappingArgs;
 use super::shown::Shown;
 use super::target::{Target, TargetArgs};
-use crate::outbox::shape::nearest;
+use crate::outbox::shape_error::nearest;
 use crate::outbox::{Event, Mapping, Position, Role, Shape, ShapeError, Source, TypeNames};
 use crate::pgoutput::{PgTimestamp, Relation, Tuple, encode};
 use crate::postgres::row::{self, TableColumn};

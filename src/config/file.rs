@@ -30,7 +30,7 @@ use toml::{Table, Value};
 use super::run::Mistakes;
 use crate::outbox::mapping::Key;
 use crate::outbox::rule::{Action, Change, Condition, Rule};
-use crate::outbox::shape::nearest;
+use crate::outbox::shape_error::nearest;
 use crate::outbox::topic;
 
 /// What a file says.

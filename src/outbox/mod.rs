@@ -8,6 +8,7 @@
 //! | [`template`] | texts made from columns |
 //! | [`rule`] | exceptions for rows that look like this |
 //! | [`shape`] | all of that bound to one table |
+//! | [`shape_error`] | why nothing can be made of a table, in words |
 //! | [`tables`] | which of the tables that a stream describes is the outbox |
 //! | [`event`] | one row, mapped without copying it |
 //! | [`record`] | key, value, headers and timestamp of the Kafka record |
@@ -23,6 +24,7 @@ pub mod position;
 pub mod record;
 pub mod rule;
 pub mod shape;
+pub mod shape_error;
 pub mod tables;
 pub mod template;
 #[cfg(test)]
@@ -36,6 +38,7 @@ pub use event::{Event, Filtered, MappingError};
 pub use mapping::Mapping;
 pub use position::{Ordinal, Position};
 pub use record::{Record, Source};
-pub use shape::{Shape, ShapeError, TypeNames};
+pub use shape::{Shape, TypeNames};
+pub use shape_error::ShapeError;
 pub use tables::{Tables, TablesError};
 pub use template::{Template, TemplateError};

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mapping::Mapping;
-use super::shape::{Shape, ShapeError, TypeNames};
+use super::shape::{Shape, TypeNames};
+use super::shape_error::ShapeError;
 use crate::pgoutput::{RelationBody, RelationCache};
 use crate::postgres::QualifiedName;
 
