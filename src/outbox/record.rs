@@ -142,8 +142,13 @@ fn ours<'a>(
 /// The headers that are columns, and those of the rule that fits.
 fn named<'a>(event: &'a Event, headers: &mut Headers<'a>) -> Result<(), MappingError> {
     for (name, slot) in &event.shape().headers {
-        if let Some(value) = event.bytes(*slot)? {
-            headers.push(Header::new(name.as_str(), value));
+        match event.bytes(*slot)? {
+            Some(value) => headers.push(Header::new(name.as_str(), value)),
+            // Debezium's router says that there is nothing.
+            None if event.shape().layout == Layout::Debezium => {
+                headers.push(Header { name: name.as_str().into(), value: HeaderValue::Null });
+            }
+            None => {}
         }
     }
     if let Some(Then::Change { headers: more, .. }) = event.then() {

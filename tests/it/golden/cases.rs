@@ -1,41 +1,7 @@
-//! Golden records: tables that people have, options, and the records that each row becomes, read back from Kafka.
+//! Tables, options and rows, with their records.
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::time::Duration;
-
-use outboxd::kafka::partition::partition_of;
-use rdkafka::message::{Headers as _, Message, OwnedMessage};
-
-use crate::harness::consumer::Consumer;
-use crate::harness::scenario::{PARTITIONS, Scenario};
-use crate::harness::servers::{Kafka, Postgres, shared_kafka, shared_postgres, unique, until, versions};
-
-/// A table, options, rows, and the records that are to come of them. `$u` is a text that no other test has.
-struct Case {
-    name: &'static str,
-    table: &'static str,
-    ddl: &'static str,
-    flags: &'static [&'static str],
-    /// What stands in the configuration file, if there is one.
-    config: &'static str,
-    rows: &'static str,
-    records: &'static [Golden],
-}
-
-const CASE: Case = Case { name: "", table: "public.outbox", ddl: "", flags: &[], config: "", rows: "", records: &[] };
-
-/// A record; the headers are all but those that begin with `outboxd_`.
-struct Golden {
-    topic: &'static str,
-    key: Option<&'static str>,
-    value: Option<&'static [u8]>,
-    headers: &'static [(&'static str, &'static str)],
-    partition: Option<i32>,
-    timestamp: Option<i64>,
-}
-
-const GOLDEN: Golden = Golden { topic: "", key: None, value: None, headers: &[], partition: None, timestamp: None };
+use super::debezium::DEBEZIUM;
+use super::{CASE, Case, GOLDEN, Golden};
 
 /// The table of services that keep a status.
 const STATUSES: &str = "create table public.outbox_events (id bigserial primary key, status varchar(20) default 'PENDING', \
@@ -51,18 +17,13 @@ const PLAIN: &str = "create table public.outbox_$u (id uuid primary key, aggrega
 const ROUTED: &str = "create table public.outbox (event_id text primary key, topic text not null, partition_key text, \
     payload bytea, status text)";
 
-/// The table of Debezium's outbox event router.
-const DEBEZIUM: &str = "create table public.outboxevent (id uuid primary key, aggregatetype varchar(255) not null, \
-    aggregateid varchar(255) not null, type varchar(255) not null, payload jsonb, timestamp timestamptz default now(), \
-    tracingspancontext varchar(256))";
-
 /// A table of our own names with columns beside them.
 const MORE: &str = "create table public.outbox (id int primary key, aggregate_type text, aggregate_id numeric, event_type text, \
     payload json, tenant text, at timestamp, part int, schema_version int, traceparent text, tracestate text, headers json)";
 
 const ID: &str = "11111111-1111-4111-8111-111111111111";
 
-const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     Case {
         name: "statuses",
         table: "public.outbox_events",
@@ -144,21 +105,6 @@ const CASES: &[Case] = &[
             key: Some("7"),
             value: Some(b"{\"a\": 1.10, \"b\": 1}"),
             headers: &[("id", ID), ("event_type", "Placed"), ("traceparent", "00-1-2-01"), ("tracestate", "a=1")],
-            ..GOLDEN
-        }],
-        ..CASE
-    },
-    Case {
-        name: "Debezium's, with its own headers",
-        table: "public.outboxevent",
-        ddl: DEBEZIUM,
-        flags: &["--records", "debezium", "--header", "type=eventType"],
-        rows: "insert into outboxevent values ('11111111-1111-4111-8111-111111111111', 'order_$u', '7', 'Placed', '{}')",
-        records: &[Golden {
-            topic: "outbox.event.order_$u",
-            key: Some("7"),
-            value: Some(b"{}"),
-            headers: &[("id", ID), ("eventType", "Placed")],
             ..GOLDEN
         }],
         ..CASE
@@ -296,120 +242,3 @@ const CASES: &[Case] = &[
         ..CASE
     },
 ];
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_table_and_option_makes_the_records_it_should() {
-    let kafka = shared_kafka().await;
-    for version in versions() {
-        let postgres = shared_postgres(version).await;
-        for case in CASES {
-            println!("PostgreSQL {version}: {}", case.name);
-            check(case, postgres, kafka).await;
-        }
-    }
-}
-
-async fn check(case: &Case, postgres: &Postgres, kafka: &Kafka) {
-    let token = unique("u");
-    let filled = |text: &str| text.replace("$u", &token);
-    let scenario = Scenario::on(postgres, &postgres.create_database().await, &kafka.bootstrap());
-    let sql = scenario.sql().await;
-    sql.batch_execute(&filled(case.ddl)).await.unwrap();
-    let table = filled(case.table);
-    scenario.setup(&["--table", &table]).await;
-    let mut topics: Vec<String> = case.records.iter().map(|golden| filled(golden.topic)).collect();
-    topics.sort();
-    topics.dedup();
-    let mut config = tempfile::NamedTempFile::new().unwrap();
-    config.write_all(filled(case.config).as_bytes()).unwrap();
-    let mut command = scenario.bare_relay().flag("--config", config.path().to_str().unwrap());
-    command = command.flag("--create-topics", &format!("partitions={PARTITIONS},replication=1"));
-    if case.config.is_empty() {
-        command = command.flag("--table", &table);
-    }
-    command.arguments.extend(case.flags.iter().map(|flag| filled(flag)));
-    let mut relay = command.start();
-    relay.ready().await;
-    sql.batch_execute(&filled(case.rows)).await.unwrap();
-    scenario.confirmed().await;
-    let consumers: Vec<_> =
-        topics.iter().map(|topic| Consumer::start(&scenario.bootstrap, topic, PARTITIONS, &scenario.ledger)).collect();
-    let records = || -> Vec<OwnedMessage> { consumers.iter().flat_map(Consumer::records).collect() };
-    until("the records", Duration::from_secs(30), || async {
-        let there = records().len();
-        if there >= case.records.len() { Ok(()) } else { Err(format!("there are {there}: {}", relay.log())) }
-    })
-    .await;
-    assert!(relay.terminate().await.success(), "{}", case.name);
-    let mut records = records();
-    assert_eq!(records.len(), case.records.len(), "{}", case.name);
-    for golden in case.records {
-        let id = golden.headers.iter().find(|(name, _)| *name == "id").map(|(_, value)| *value);
-        let index = records.iter().position(|record| headers(record).get("id").map(String::as_str) == id);
-        compare(case, golden, &records.swap_remove(index.unwrap()), &filled);
-    }
-}
-
-fn headers(record: &OwnedMessage) -> BTreeMap<String, String> {
-    let text =
-        |value: Option<&[u8]>| value.map_or("NULL".to_owned(), |value| String::from_utf8(value.to_vec()).unwrap());
-    let all = record.headers().unwrap().iter().map(|header| (header.key.to_owned(), text(header.value)));
-    all.filter(|(name, _)| !name.starts_with("outboxd_")).collect()
-}
-
-fn compare(case: &Case, golden: &Golden, record: &OwnedMessage, filled: &impl Fn(&str) -> String) {
-    let name = case.name;
-    assert_eq!(record.topic(), filled(golden.topic), "{name}");
-    assert_eq!(record.key(), golden.key.map(str::as_bytes), "{name}");
-    assert_eq!(record.payload(), golden.value, "{name}");
-    let expected = golden.headers.iter().map(|(name, value)| ((*name).to_owned(), filled(value))).collect();
-    assert_eq!(headers(record), expected, "{name}");
-    let by_key = |key: &str| partition_of(key.as_bytes(), PARTITIONS.cast_unsigned()).cast_signed();
-    if let Some(partition) = golden.partition.or_else(|| golden.key.map(by_key)) {
-        assert_eq!(record.partition(), partition, "{name}");
-    }
-    if let Some(timestamp) = golden.timestamp {
-        assert_eq!(record.timestamp().to_millis(), Some(timestamp), "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_payload_arrives_byte_for_byte() {
-    let kafka = shared_kafka().await;
-    let postgres = shared_postgres(*versions().last().unwrap()).await;
-    let scenario = Scenario::on(postgres, &postgres.create_database().await, &kafka.bootstrap());
-    let sql = scenario.sql().await;
-    let topic = unique("bytes");
-    kafka.create_topic(&topic, 1, &[("max.message.bytes", "12000000")]).await;
-    sql.batch_execute("create table public.outbox (id text, payload text, raw bytea, body json)").await.unwrap();
-    scenario.setup(&["--table", "public.outbox"]).await;
-    // A character of each plane, at both ends of the lengths of UTF-8.
-    let planes: String = (0..=16u32)
-        .flat_map(|plane| [0x80, 0x7FF, 0x800, 0xFFFD].map(|low| plane << 16 | low))
-        .filter_map(char::from_u32)
-        .collect();
-    let large: String = planes.chars().cycle().take(10_000_000 / 4).collect();
-    let bytes: Vec<u8> = (0..10_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let json = format!("{{\"text\":  \"{}\\n\"}}", planes.replace(['"', '\\'], ""));
-    for (column, payload) in [("payload", large.as_bytes()), ("raw", &bytes), ("body", json.as_bytes())] {
-        let consumer = Consumer::start(&scenario.bootstrap, &topic, 1, &scenario.ledger);
-        let before = consumer.count();
-        let command = scenario.bare_relay().flag("--table", "public.outbox").flag("--topic", &topic);
-        let mut relay = command.flag("--column", &format!("payload={column}")).start();
-        relay.ready().await;
-        let statement = format!("insert into public.outbox (id, {column}) values ($1, $2)");
-        match column {
-            "raw" => sql.execute(&statement, &[&column, &payload]).await.unwrap(),
-            _ => {
-                let statement = statement.replace("$2", if column == "body" { "$2::text::json" } else { "$2" });
-                sql.execute(&statement, &[&column, &std::str::from_utf8(payload).unwrap()]).await.unwrap()
-            }
-        };
-        let find =
-            || consumer.records().into_iter().find(|record| headers(record).get("id").is_some_and(|id| id == column));
-        until("the record", Duration::from_secs(60), || async { find().map(drop).ok_or(before) }).await;
-        assert!(find().unwrap().payload() == Some(payload), "{column} is another");
-        scenario.confirmed().await;
-        assert!(relay.terminate().await.success());
-    }
-}
