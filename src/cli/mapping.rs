@@ -22,17 +22,12 @@ pub struct MappingArgs {
     /// In place of --topic: the column whose text is rewritten by --route-regex and --route-replacement.
     #[arg(long, value_name = "COLUMN", env = "OUTBOXD_ROUTE_BY")]
     route_by: Option<String>,
-    /// What the whole text must look like.
-    #[arg(long, value_name = "REGEX", env = "OUTBOXD_ROUTE_REGEX", default_value = "(?<routedByValue>.*)")]
-    route_regex: String,
-    /// The topic then, with $1 or ${name} for groups.
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "OUTBOXD_ROUTE_REPLACEMENT",
-        default_value = "outbox.event.${routedByValue}"
-    )]
-    route_replacement: String,
+    /// What the whole text must look like [default: (?<routedByValue>.*)].
+    #[arg(long, value_name = "REGEX", env = "OUTBOXD_ROUTE_REGEX")]
+    route_regex: Option<String>,
+    /// The topic then, with $1 or ${name} for groups [default: outbox.event.${routedByValue}].
+    #[arg(long, value_name = "TEXT", env = "OUTBOXD_ROUTE_REPLACEMENT")]
+    route_replacement: Option<String>,
     /// The key: a column, a text with columns in braces, or "none" [default: the aggregate's id].
     #[arg(long, env = "OUTBOXD_KEY")]
     key: Option<String>,
@@ -80,13 +75,7 @@ impl MappingArgs {
             mistakes.note("--column", mapping.columns.name(choice));
         }
         mapping.topic = self.topic.as_ref().and_then(|text| mistakes.note("--topic", topic::template(text)));
-        if let Some(column) = &self.route_by {
-            let rewrite = Rewrite::new(column, &self.route_regex, &self.route_replacement);
-            mapping.rewrite = mistakes.note("--route-regex", rewrite);
-            if self.topic.is_some() {
-                mistakes.add("--route-by", "names the topic, and so does --topic; give one of them");
-            }
-        }
+        mapping.rewrite = self.rewrite(mistakes);
         if let Some(key) = self.key.as_ref().and_then(|text| mistakes.note("--key", text.parse())) {
             mapping.key = key;
         }
@@ -94,5 +83,24 @@ impl MappingArgs {
         mapping.value = mistakes.note("--value", self.value.parse()).unwrap_or_default();
         mapping.layout = mistakes.note("--records", self.records.parse()).unwrap_or_default();
         mapping
+    }
+
+    fn rewrite(&self, mistakes: &mut Mistakes) -> Option<Rewrite> {
+        let Some(column) = &self.route_by else {
+            for (flag, given) in
+                [("--route-regex", &self.route_regex), ("--route-replacement", &self.route_replacement)]
+            {
+                if given.is_some() {
+                    mistakes.add(flag, "does nothing without --route-by, which names the column");
+                }
+            }
+            return None;
+        };
+        if self.topic.is_some() {
+            mistakes.add("--route-by", "names the topic, and so does --topic; give one of them");
+        }
+        let pattern = self.route_regex.as_deref().unwrap_or("(?<routedByValue>.*)");
+        let replacement = self.route_replacement.as_deref().unwrap_or("outbox.event.${routedByValue}");
+        mistakes.note("--route-regex or --route-replacement", Rewrite::new(column, pattern, replacement))
     }
 }

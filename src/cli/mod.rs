@@ -85,6 +85,13 @@ impl Cli {
     /// What failed, with the exit code of its class.
     pub async fn run(self) -> Result<(), Failed> {
         crate::telemetry::init_log(self.log_format);
+        // The others tell them together with their own.
+        if let Command::Setup(_) | Command::Status(_) | Command::Drop(_) = &self.command {
+            let mistakes = self.effective.mistakes();
+            if !mistakes.is_empty() {
+                return Err(Failed::new(exit::Class::Usage, mistakes));
+            }
+        }
         match self.command {
             Command::Demo(args) => demo::run(args).await,
             Command::Run(args) => run::run(*args, &self.effective).await,

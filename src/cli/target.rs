@@ -40,7 +40,7 @@ impl TargetArgs {
     /// Checks them all; `None` with at least one mistake noted.
     pub fn check(&self, mistakes: &mut Mistakes) -> Option<Target> {
         // It may have come from the environment or a file.
-        let in_argv = std::env::args().any(|argument| argument.contains(&self.database_url));
+        let in_argv = std::env::args_os().any(|argument| argument.to_string_lossy().contains(&self.database_url));
         if in_argv && password_in_text(&self.database_url) {
             mistakes.add(
                 "--database-url",

@@ -233,7 +233,7 @@ async fn a_row_beyond_the_limit_is_named_and_the_socket_works_too() {
         Plan { events: Some(1), connections: 1, rows_per_transaction: 1, rolled_back_of_ten: 0, ..Plan::default() };
     scenario.write(&Plan { payload_bytes: 200_000, ..plan }).done().await;
     assert_eq!(relay.ended(Duration::from_secs(30)).await.code(), Some(65), "{}", relay.log());
-    assert!(relay.log().contains("raise it with --max-message-bytes"), "{}", relay.log());
+    assert!(relay.log().contains("raise --max-message-bytes"), "{}", relay.log());
 
     let mut relay = command.flag("--max-message-bytes", "1MiB").start();
     relay.ready().await;

@@ -149,6 +149,34 @@ async fn a_file_gives_defaults_and_its_mistakes_come_with_all_others() {
     ] {
         assert!(err.contains(part), "{part} is missing: {err}");
     }
+    let (code, _, err) = run(&scenario, "setup", &["--config", path, "--dry-run"]).await;
+    assert!(code == Some(64) && err.contains("tabel: there is no such setting"), "{err}");
+    let wrong = [
+        "--route-regex",
+        "(",
+        "--header",
+        "=x",
+        "--key",
+        "{",
+        "--column",
+        "foo",
+        "--column",
+        "zz=1",
+        "--value",
+        "xml",
+        "--records",
+        "d",
+        "--claim-check-above=x",
+        "--create-topics",
+        "6",
+    ];
+    let (code, _, err) = run(&scenario, "run", &wrong).await;
+    assert_eq!(code, Some(64));
+    for flag in ["route-regex", "header", "key", "column", "value", "records", "claim-check-above", "create-topics"] {
+        assert!(err.contains(&format!("--{flag}: ")), "{flag} is missing: {err}");
+    }
+    let (code, _, err) = run(&scenario, "run", &["--route-by", "type", "--route-replacement", "${x}"]).await;
+    assert!(code == Some(64) && err.contains("the replacement names the group \"x\""), "{err}");
     let (code, _, err) = run(&scenario, "check", &["--config", "/no/such/file"]).await;
     assert!(code == Some(64) && err.contains("/no/such/file: No such file"), "{err}");
 
