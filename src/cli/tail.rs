@@ -9,11 +9,12 @@ use super::exit::{Class, Failed};
 use super::mapping::MappingArgs;
 use super::shown::Shown;
 use super::target::{Target, TargetArgs};
-use crate::outbox::{Event, Mapping, Ordinal, Position, Role, Source, Tables};
+use crate::outbox::{Event, Mapping, Ordinal, Position, Role, ShapeError, Source, Tables};
 use crate::pgoutput::{self, Message, PgTimestamp};
 use crate::postgres::wire::quote;
 use crate::postgres::{
-    Block, CopyMessage, EndLsn, Lsn, ReplicationConnection, ReplicationStream, Status, StreamSettings, slot,
+    Block, CopyMessage, EndLsn, Lsn, ReplicationConnection, ReplicationStream, Status, StreamSettings, publication,
+    slot, sql,
 };
 use crate::terminal::{self, say};
 
@@ -101,6 +102,17 @@ struct Tail {
 
 impl Tail {
     async fn follow(&mut self, target: &Target) -> Result<(), Failed> {
+        let client = sql::connect_and_spawn(&target.database).await?;
+        let found = publication::inspect(&client, &target.publication, &target.table).await?;
+        let Some(found) = found.filter(|found| found.covers) else {
+            let what = format!("no publication {:?} covers the table {}", target.publication, target.table);
+            return Err(Failed::new(Class::Setup, format_args!("{what}; `outboxd setup` creates what is missing")));
+        };
+        let table = target.table.to_string();
+        if let Some(error) = ShapeError::among(&table, &found.table_columns, &found.columns, &self.mapping) {
+            return Err(Failed::new(Class::Setup, error));
+        }
+        self.tables.set_heirs(found.heirs);
         let mut connection = ReplicationConnection::connect(&target.database, &StreamSettings::default()).await?;
         let name = format!("outboxd_tail_{}", std::process::id());
         let create = format!(

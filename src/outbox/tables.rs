@@ -7,20 +7,22 @@ use std::sync::Arc;
 use super::mapping::Mapping;
 use super::shape::{Shape, TypeNames};
 use super::shape_error::ShapeError;
-use crate::pgoutput::{RelationBody, RelationCache};
+use crate::pgoutput::{Relation, RelationBody, RelationCache};
 use crate::postgres::QualifiedName;
 
 /// What a stream has told about tables so far.
 #[derive(Debug)]
 pub struct Tables {
     outbox: QualifiedName,
+    /// Tables that inherit from it.
+    heirs: Vec<QualifiedName>,
     mapping: Mapping,
     relations: RelationCache,
     types: TypeNames,
     /// For each relation, whether it is the outbox and if so what is made of it.
     shapes: HashMap<u32, Option<Arc<Shape>>>,
-    /// What the outbox looked like last.
-    last: Option<Arc<Shape>>,
+    /// What the outbox and its heirs looked like last.
+    last: HashMap<u32, Arc<Shape>>,
 }
 
 impl Tables {
@@ -29,17 +31,24 @@ impl Tables {
     pub fn new(outbox: QualifiedName, mapping: Mapping) -> Self {
         Self {
             outbox,
+            heirs: Vec::new(),
             mapping,
             relations: RelationCache::default(),
             types: TypeNames::new(),
             shapes: HashMap::new(),
-            last: None,
+            last: HashMap::new(),
         }
     }
 
     /// A new stream describes everything again. It may begin earlier, before a column was added.
     pub fn clear(&mut self) {
-        *self = Self::new(self.outbox.clone(), std::mem::take(&mut self.mapping));
+        let heirs = std::mem::take(&mut self.heirs);
+        *self = Self { heirs, ..Self::new(self.outbox.clone(), std::mem::take(&mut self.mapping)) };
+    }
+
+    /// The tables that inherit from the outbox: their rows are its rows.
+    pub fn set_heirs(&mut self, heirs: Vec<QualifiedName>) {
+        self.heirs = heirs;
     }
 
     /// What is to be made of rows.
@@ -66,8 +75,8 @@ impl Tables {
     pub fn shape(&mut self, relation_id: u32) -> Result<Option<&Arc<Shape>>, TablesError> {
         if !self.shapes.contains_key(&relation_id) {
             let shape = self.bind(relation_id)?;
-            if shape.is_some() {
-                self.last.clone_from(&shape);
+            if let Some(shape) = &shape {
+                self.last.insert(relation_id, Arc::clone(shape));
             }
             self.shapes.insert(relation_id, shape);
         }
@@ -76,11 +85,19 @@ impl Tables {
 
     fn bind(&self, relation_id: u32) -> Result<Option<Arc<Shape>>, TablesError> {
         let relation = self.relations.get(relation_id).ok_or(TablesError::Undescribed)?;
-        if relation.namespace() != self.outbox.schema() || relation.name() != self.outbox.name() {
+        let is = |table: &QualifiedName| relation.namespace() == table.schema() && relation.name() == table.name();
+        let shape = if is(&self.outbox) {
+            Shape::of(relation, &self.mapping, &self.types)
+        } else if self.heirs.iter().any(is) {
+            // Under the outbox's name: topics do not depend on where a row lies.
+            let columns = relation.columns().iter().map(|column| (column.name().to_owned(), column.type_oid()));
+            let relation = Relation::new(self.outbox.schema(), self.outbox.name(), columns);
+            Shape::of(&relation, &self.mapping, &self.types)
+        } else {
             return Ok(None);
-        }
-        let shape = Shape::of(relation, &self.mapping, &self.types).map_err(TablesError::Shape)?;
-        match self.last.as_ref().and_then(|last| last.lost_in(&shape)) {
+        };
+        let shape = shape.map_err(TablesError::Shape)?;
+        match self.last.get(&relation_id).and_then(|last| last.lost_in(&shape)) {
             Some(column) => Err(TablesError::Lost { table: self.outbox.to_string(), column: column.to_owned() }),
             None => Ok(Some(Arc::new(shape))),
         }

@@ -13,6 +13,12 @@ pub struct QualifiedName {
 }
 
 impl QualifiedName {
+    /// A name from the catalogue.
+    #[must_use]
+    pub fn new(schema: &str, name: &str) -> Self {
+        Self { schema: schema.to_owned(), name: name.to_owned() }
+    }
+
     /// The schema.
     #[must_use]
     pub fn schema(&self) -> &str {

@@ -20,6 +20,8 @@ pub struct Publication {
     pub columns: Vec<String>,
     /// All columns of the table.
     pub table_columns: Vec<String>,
+    /// The tables that inherit from it, at any distance: their rows are the table's, too, and come under their own names.
+    pub heirs: Vec<QualifiedName>,
 }
 
 /// Looks the publication up, and whether it covers the table; `None` where there is none.
@@ -30,17 +32,26 @@ pub async fn inspect(client: &Client, name: &str, table: &QualifiedName) -> Resu
     // Through JSON, since lists of columns came with version 15.
     let query = "select p.pubinsert, t.tablename is not null, case \
         when jsonb_typeof(to_jsonb(t) -> 'attnames') = 'array' \
-        then array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) else c.names end, c.names \
+        then array(select jsonb_array_elements_text(to_jsonb(t) -> 'attnames')) else c.names end, c.names, h.schemas, h.tables \
         from (select array(select a.attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid \
                      join pg_namespace n on n.oid = c.relnamespace \
                      where n.nspname = $2 and c.relname = $3 and a.attnum > 0 and not a.attisdropped) as names) c, \
+        (with recursive heir (oid) as ( \
+             select i.inhrelid from pg_inherits i join pg_class c on c.oid = i.inhparent \
+               join pg_namespace n on n.oid = c.relnamespace where n.nspname = $2 and c.relname = $3 \
+             union select i.inhrelid from pg_inherits i join heir on heir.oid = i.inhparent) \
+           select coalesce(array_agg(n.nspname::text order by c.oid), '{}') as schemas, \
+             coalesce(array_agg(c.relname::text order by c.oid), '{}') as tables \
+           from heir join pg_class c on c.oid = heir.oid join pg_namespace n on n.oid = c.relnamespace) h, \
         pg_publication p left join pg_publication_tables t \
           on t.pubname = p.pubname and t.schemaname = $2 and t.tablename = $3 \
         where p.pubname = $1";
     let row = client.query_opt(query, &[&name, &table.schema(), &table.name()]).await?;
     let publication = |row: tokio_postgres::Row| -> Result<Publication> {
         let (columns, table_columns) = (row.try_get(2)?, row.try_get(3)?);
-        Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)?, columns, table_columns })
+        let (schemas, tables): (Vec<String>, Vec<String>) = (row.try_get(4)?, row.try_get(5)?);
+        let heirs = schemas.iter().zip(&tables).map(|(schema, table)| QualifiedName::new(schema, table)).collect();
+        Ok(Publication { inserts: row.try_get(0)?, covers: row.try_get(1)?, columns, table_columns, heirs })
     };
     row.map(publication).transpose()
 }

@@ -67,6 +67,11 @@ impl Intake {
         self.block = None;
     }
 
+    /// The tables that inherit from the outbox, as the server that streams next has them.
+    pub(super) fn set_heirs(&mut self, heirs: Vec<QualifiedName>) {
+        self.tables.set_heirs(heirs);
+    }
+
     /// Part of a block waits.
     pub(super) const fn has_block(&self) -> bool {
         self.block.is_some()

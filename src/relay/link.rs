@@ -12,8 +12,8 @@ use crate::config::run::RunSettings;
 use crate::outbox::ShapeError;
 use crate::postgres::wire::quote;
 use crate::postgres::{
-    self, Block, Conninfo, EndLsn, Lsn, ReplicationConnection, ReplicationStream, Status, StreamSettings,
-    SystemIdentity, publication, sql,
+    self, Block, Conninfo, EndLsn, Lsn, QualifiedName, ReplicationConnection, ReplicationStream, Status,
+    StreamSettings, SystemIdentity, publication, sql,
 };
 
 /// A connection that has not begun to stream, and what the server said about itself.
@@ -27,6 +27,8 @@ pub(super) struct Session {
     pub(super) pid: i32,
     /// Who read the slot when it was looked at, in words.
     reader: Option<String>,
+    /// The tables that inherit from the outbox.
+    pub(super) heirs: Vec<QualifiedName>,
 }
 
 /// Why there is no connection.
@@ -171,9 +173,9 @@ async fn connect(settings: RunSettings) -> Result<Session, Failure> {
     let identity = connection.identify_system().await.map_err(classify)?;
     look_at_server(&mut connection).await?;
     let (confirmed, reader) = look_at_slot(&mut connection, &settings).await?;
-    look_at_publication(&settings, &connection.same_host(&settings.database)).await?;
+    let heirs = look_at_publication(&settings, &connection.same_host(&settings.database)).await?;
     let pid = connection.backend_pid();
-    Ok(Session { connection, identity, confirmed, pid, reader })
+    Ok(Session { connection, identity, confirmed, pid, reader, heirs })
 }
 
 /// Whether the server can do what is needed. In the middle of a failover there may be a standby only, which is waited for.
@@ -239,14 +241,17 @@ async fn look_at_slot(
     Ok((EndLsn::new(confirmed), reader))
 }
 
-/// Whether the publication covers the table. Over a connection of its own, since the replication connection must not know
+/// Whether the publication covers the table, and which tables inherit from that. Over a connection of its own, since the replication connection must not know
 /// today's definitions: see [`ReplicationConnection::simple_query`].
-async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Result<(), Failure> {
+async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Result<Vec<QualifiedName>, Failure> {
     let (name, table) = (&settings.publication, &settings.table);
     let client = sql::connect_and_spawn(database).await.map_err(classify)?;
     let alter = format!("ALTER PUBLICATION {}", quote::identifier(name));
     let (reason, what) = match publication::inspect(&client, name, table).await.map_err(classify)? {
-        Some(found) if found.inserts && found.covers => return look_at_columns(settings, &found),
+        Some(found) if found.inserts && found.covers => {
+            look_at_columns(settings, &found)?;
+            return Ok(found.heirs);
+        }
         Some(found) if found.inserts => {
             let remedy = format!("{alter} ADD TABLE {}", table.quoted());
             (Reason::Publication, format!("the publication {name:?} does not cover the table {table}; {remedy}"))

@@ -63,6 +63,7 @@ impl Relay {
 
     async fn begin(&mut self, session: Box<Session>) -> Result<(), Halt> {
         let identity = session.identity.clone();
+        self.intake.set_heirs(session.heirs.clone());
         let confirmed = session.confirmed;
         if let Err(failure) = self.link.start(*session).await {
             return self.failed(failure);

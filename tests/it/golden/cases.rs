@@ -241,4 +241,19 @@ pub(super) const CASES: &[Case] = &[
         ],
         ..CASE
     },
+    Case {
+        name: "a table and those that inherit from it",
+        table: "public.outbox_$u",
+        ddl: "create table public.outbox_$u (id int, payload text); create schema more; \
+            create table more.child (extra text, primary key (id)) inherits (public.outbox_$u); \
+            create table public.grandchild () inherits (more.child)",
+        rows: "insert into outbox_$u values (1, 'one'); insert into more.child values (2, 'two'); \
+            insert into grandchild values (3, 'three')",
+        records: &[
+            Golden { topic: "outbox.event.outbox_$u", value: Some(b"one"), headers: &[("id", "1")], ..GOLDEN },
+            Golden { topic: "outbox.event.outbox_$u", value: Some(b"two"), headers: &[("id", "2")], ..GOLDEN },
+            Golden { topic: "outbox.event.outbox_$u", value: Some(b"three"), headers: &[("id", "3")], ..GOLDEN },
+        ],
+        ..CASE
+    },
 ];
