@@ -22,7 +22,7 @@ pub struct MappingArgs {
     /// In place of --topic: the column whose text is rewritten by --route-regex and --route-replacement.
     #[arg(long, value_name = "COLUMN", env = "OUTBOXD_ROUTE_BY")]
     route_by: Option<String>,
-    /// What the whole text must look like [default: (?<routedByValue>.*)].
+    /// What the whole text must look like [default: anything, as the group routedByValue].
     #[arg(long, value_name = "REGEX", env = "OUTBOXD_ROUTE_REGEX")]
     route_regex: Option<String>,
     /// The topic then, with $1 or ${name} for groups [default: outbox.event.${routedByValue}].
