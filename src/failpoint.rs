@@ -14,6 +14,14 @@ pub enum Point {
     AfterAck,
     /// A status that moves the frontier has been sent.
     AfterConfirm,
+    /// Events are to be stored among the held ones.
+    BeforeHold,
+    /// They are stored.
+    AfterHold,
+    /// Held events have been published, and their rows are still there.
+    AfterRelease,
+    /// What became of them is written down.
+    AfterSettle,
 }
 
 #[cfg(feature = "failpoints")]
@@ -46,6 +54,10 @@ mod active {
                 "after_produce" => Point::AfterProduce,
                 "after_ack" => Point::AfterAck,
                 "after_confirm" => Point::AfterConfirm,
+                "before_hold" => Point::BeforeHold,
+                "after_hold" => Point::AfterHold,
+                "after_release" => Point::AfterRelease,
+                "after_settle" => Point::AfterSettle,
                 _ => return None,
             },
             action: match action {

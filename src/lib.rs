@@ -90,6 +90,8 @@ pub mod outbox;
 pub mod pgoutput;
 pub mod postgres;
 #[cfg(feature = "relay")]
+pub mod recovery;
+#[cfg(feature = "relay")]
 pub mod relay;
 #[cfg(feature = "relay")]
 pub mod telemetry;

@@ -68,6 +68,14 @@ pub struct Metrics {
     pub oldest_seconds: Level,
     /// 1 while the oldest event waits for longer than `--publish-stall`.
     pub stalled: Level,
+    /// Events that went to the held ones.
+    pub held: Total,
+    /// Held events that were published.
+    pub released: Total,
+    /// Keys that wait behind held events.
+    pub held_keys: Level,
+    /// Topics that do not take events.
+    pub held_topics: Level,
 }
 
 impl Metrics {
@@ -82,7 +90,7 @@ impl Metrics {
     /// Every metric under its name; a server of `/metrics` encodes the registry.
     fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("outboxd");
-        let totals: [(&str, &str, &Total); 7] = [
+        let totals: [(&str, &str, &Total); 9] = [
             ("events_received", "Events that came from the database for the first time", &self.received),
             ("events_recognised", "Events that the database sent again and that were recognised", &self.recognised),
             ("events_filtered", "Rows that the status filter or a rule leaves out", &self.filtered),
@@ -90,6 +98,8 @@ impl Metrics {
             ("confirmations", "Statuses that moved the confirmed position", &self.confirmations),
             ("rewinds", "Producers that were replaced after a failure", &self.rewinds),
             ("reconnects", "Connections to the database that were lost or failed", &self.reconnects),
+            ("events_held", "Events that went to the held ones", &self.held),
+            ("events_released", "Held events that were published", &self.released),
         ];
         for (name, help, metric) in totals {
             registry.register(name, help, metric.clone());
@@ -100,7 +110,7 @@ impl Metrics {
             Unit::Bytes,
             self.stream_bytes.clone(),
         );
-        let levels: [(&str, &str, &Level); 5] = [
+        let levels: [(&str, &str, &Level); 7] = [
             ("window_events", "Events in the window", &self.window_events),
             (
                 "uncovered_events",
@@ -109,6 +119,8 @@ impl Metrics {
             ),
             ("confirmed_lsn", "The confirmed position, in bytes from the beginning of the log", &self.confirmed_lsn),
             ("received_lsn", "The end of what has come, in bytes from the beginning of the log", &self.received_lsn),
+            ("held_keys", "Keys that wait behind held events", &self.held_keys),
+            ("held_topics", "Topics that do not take events", &self.held_topics),
             ("stalled", "1 while the oldest event waits for longer than --publish-stall", &self.stalled),
         ];
         for (name, help, metric) in levels {
@@ -130,6 +142,6 @@ mod tests {
         metrics.published.inc_by(7);
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert!(text.contains("outboxd_events_published_total 7"), "{text}");
-        assert_eq!(text.matches("# HELP").count(), 15);
+        assert_eq!(text.matches("# HELP").count(), 19);
     }
 }

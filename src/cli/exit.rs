@@ -105,14 +105,18 @@ impl From<postgres::Error> for Failed {
 impl From<Halt> for Failed {
     fn from(halt: Halt) -> Self {
         let class = match halt.reason() {
-            Reason::Undecodable | Reason::Unmappable | Reason::TooLarge | Reason::RowTooLarge | Reason::Refused => {
-                Class::Data
-            }
+            Reason::Undecodable
+            | Reason::Unmappable
+            | Reason::TooLarge
+            | Reason::RowTooLarge
+            | Reason::Refused
+            | Reason::TooManyHeld => Class::Data,
             Reason::Shape
             | Reason::NoTopic
             | Reason::Slot
             | Reason::Publication
             | Reason::Server
+            | Reason::NoHeldTable
             | Reason::NoDatabase => Class::Setup,
             Reason::OtherEvent | Reason::TopicShrunk => Class::Again,
             Reason::Forbidden => Class::Forbidden,

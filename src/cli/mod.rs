@@ -9,6 +9,7 @@ pub mod demo;
 pub mod effective;
 pub mod exit;
 pub mod explain;
+mod held;
 pub mod mapping;
 pub mod run;
 pub mod setup;

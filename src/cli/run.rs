@@ -7,6 +7,7 @@ use clap::Args;
 use super::brokers::{BrokerArgs, bytes, duration, positive};
 use super::effective::Effective;
 use super::exit::{Class, Failed};
+use super::held::HeldArgs;
 use super::mapping::MappingArgs;
 use super::target::TargetArgs;
 use crate::config::run::{Mistakes, RunSettings, Times};
@@ -29,6 +30,8 @@ pub struct RunArgs {
     brokers: BrokerArgs,
     #[command(flatten)]
     mapping: MappingArgs,
+    #[command(flatten)]
+    held: HeldArgs,
     /// The most bytes of events without an acknowledgement.
     #[arg(long, env = "OUTBOXD_WINDOW_BYTES", default_value = "16MiB")]
     window_bytes: String,
@@ -99,6 +102,7 @@ impl RunArgs {
         let new_topics = self.create_topics.as_ref();
         let new_topics = new_topics.and_then(|text| mistakes.note("--create-topics", text.parse()));
         let limits = self.limits(&mut mistakes);
+        let held = self.held.settings(&mut mistakes);
         let times = self.times(&mut mistakes);
         let producer = self.brokers.producer((limits.window_bytes, limits.window_events), effective, &mut mistakes);
         let message_bytes_max = bytes("--max-message-bytes", &self.max_message_bytes, 1024, &mut mistakes);
@@ -114,6 +118,7 @@ impl RunArgs {
                 producer,
                 new_topics,
                 limits,
+                held,
                 times,
                 message_bytes_max,
                 gather,

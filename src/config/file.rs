@@ -20,6 +20,7 @@
 //! topic = "acme.orders"
 //! key = "{customer_id}"
 //! headers = { priority = "high" }
+//! on-failure = "quarantine"    # of one that cannot be published
 //! ```
 
 use std::collections::BTreeMap;
@@ -147,7 +148,7 @@ impl fmt::Display for Expected {
 }
 
 /// What a rule may have.
-const RULE_KEYS: [&str; 5] = ["when", "topic", "key", "headers", "drop"];
+const RULE_KEYS: [&str; 6] = ["when", "topic", "key", "headers", "on-failure", "drop"];
 
 fn read_rule(rule: &Value, about: &str, mistakes: &mut Mistakes) -> Option<Rule> {
     let Value::Table(rule) = rule else {
@@ -169,7 +170,8 @@ fn read_rule(rule: &Value, about: &str, mistakes: &mut Mistakes) -> Option<Rule>
             false
         }
     };
-    let is_change = change.topic.is_some() || change.key.is_some() || !change.headers.is_empty();
+    let is_change =
+        change.topic.is_some() || change.key.is_some() || !change.headers.is_empty() || change.on_failure.is_some();
     match (is_drop, is_change) {
         (true, false) => Some(Rule { when, then: Action::Drop }),
         (false, true) => Some(Rule { when, then: Action::Change(change) }),
@@ -178,7 +180,7 @@ fn read_rule(rule: &Value, about: &str, mistakes: &mut Mistakes) -> Option<Rule>
             None
         }
         (false, false) if mistakes.is_empty() => {
-            mistakes.add(about, "does nothing; give it topic, key, headers or drop = true");
+            mistakes.add(about, "does nothing; give it topic, key, headers, on-failure or drop = true");
             None
         }
         (false, false) => None,
@@ -211,7 +213,8 @@ fn change(rule: &Table, about: &str, mistakes: &mut Mistakes) -> Change {
         }
         text
     };
-    let (topic, key) = (text("topic"), text("key"));
+    let (topic, key, on_failure) = (text("topic"), text("key"), text("on-failure"));
+    let on_failure = on_failure.and_then(|text| mistakes.note(&format!("{about}, on-failure"), text.parse()));
     let topic = topic.and_then(|text| mistakes.note(&format!("{about}, topic"), topic::template(&text)));
     let key: Option<Key> = key.and_then(|text| mistakes.note(&format!("{about}, key"), text.parse()));
     let mut headers = Vec::new();
@@ -228,7 +231,7 @@ fn change(rule: &Table, about: &str, mistakes: &mut Mistakes) -> Change {
         }
         Some(_) => mistakes.add(about, "headers: expected names and texts: { priority = \"high\" }"),
     }
-    Change { topic, key, headers }
+    Change { topic, key, headers, on_failure }
 }
 
 #[cfg(test)]
@@ -247,7 +250,7 @@ mod tests {
         let (file, mistakes) = parse(
             "table = 'public.o'\nwindow_bytes = 65536\nheader = ['a', 'b=c']\n[columns]\npayload = 'body'\n\
              [kafka]\n'linger.ms' = 2\n[[rule]]\nwhen = { t = ['A*', 'B'] }\ndrop = true\n\
-             [[rule]]\ntopic = 'x.{t|kebab}'\nheaders = { p = 'high' }\n",
+             [[rule]]\ntopic = 'x.{t|kebab}'\nheaders = { p = 'high' }\non-failure = 'halt'\n",
         );
         assert_eq!(mistakes, "");
         let flag = |name: &str| file.flags.get(name).cloned().unwrap_or_default();
@@ -256,7 +259,10 @@ mod tests {
         assert_eq!(flag("column"), ["payload=body"]);
         assert_eq!(file.kafka, "linger.ms=2\n");
         let rules: Vec<String> = file.rules.iter().map(ToString::to_string).collect();
-        assert_eq!(rules, ["t like A* or B: dropped", ": topic x.{t|kebab}: 1 more headers"]);
+        assert_eq!(
+            rules,
+            ["t like A* or B: dropped", ": topic x.{t|kebab}: 1 more headers: halt where it cannot be published"]
+        );
     }
 
     #[test]

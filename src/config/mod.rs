@@ -2,6 +2,7 @@
 
 #[cfg(feature = "relay")]
 pub mod file;
+pub mod held;
 #[cfg(feature = "relay")]
 pub mod run;
 pub mod secret;

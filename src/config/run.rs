@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::held::HeldSettings;
 use crate::kafka::creation::NewTopics;
 use crate::kafka::producer::ProducerSettings;
 use crate::kafka::properties::Properties;
@@ -31,6 +32,8 @@ pub struct RunSettings {
     pub new_topics: Option<NewTopics>,
     /// The window and the pace of statuses.
     pub limits: Limits,
+    /// What happens to events that cannot be published.
+    pub held: HeldSettings,
     /// The times.
     pub times: Times,
     /// The largest message that the server may send, in bytes.

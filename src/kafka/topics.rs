@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientContext;
-use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, ResourceSpecifier};
 use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::KafkaError;
 use rdkafka::metadata::MetadataTopic;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ pub struct Topic {
     pub partitions: u32,
     /// Its `max.message.bytes`.
     pub message_bytes_max: usize,
+    /// Its `cleanup.policy` has `compact`: it takes no record without a key.
+    pub is_compacted: bool,
 }
 
 /// What is known of the topics in use.
@@ -229,12 +231,15 @@ impl Watcher {
                 if present.iter().all(|name| all.get(*name).is_some_and(|listed| listed.has_leaders)) {
                     directory.healthy_at = Some(Instant::now());
                 }
-                let limits = self.limits(&present).await;
+                let configs = self.configs(&present).await;
                 for name in present {
                     let partitions = all.get(name).map_or(0, |listed| listed.partitions);
-                    let before = directory.topics.get(name).map(|topic| topic.message_bytes_max);
-                    let message_bytes_max = limits.get(name).copied().or(before).unwrap_or(MESSAGE_BYTES_DEFAULT);
-                    directory.topics.insert(name.clone(), Topic { partitions, message_bytes_max });
+                    let before = directory.topics.get(name).copied();
+                    let message_bytes_max = before.map_or(MESSAGE_BYTES_DEFAULT, |topic| topic.message_bytes_max);
+                    let is_compacted = before.is_some_and(|topic| topic.is_compacted);
+                    let topic = Topic { partitions, message_bytes_max, is_compacted };
+                    let topic = configs.get(name).map_or(topic, |config| with_config(topic, config));
+                    directory.topics.insert(name.clone(), topic);
                 }
             }
             Err(error) => directory.failure = Some(error),
@@ -272,8 +277,8 @@ impl Watcher {
         Ok(topics.map(|topic| (topic.name().to_owned(), listed(topic))).collect())
     }
 
-    /// `max.message.bytes` of each; left out where the broker does not tell (it may not be allowed to us).
-    async fn limits(&self, names: &[&String]) -> HashMap<String, usize> {
+    /// The configuration of each; left out where the broker does not tell (it may not be allowed to us).
+    async fn configs(&self, names: &[&String]) -> HashMap<String, ConfigResource> {
         if names.is_empty() {
             return HashMap::new();
         }
@@ -283,20 +288,29 @@ impl Watcher {
             tracing::warn!(%error, "cannot read max.message.bytes of the topics; assuming what is known or Kafka's default");
             Vec::new()
         });
-        names
-            .iter()
-            .zip(described)
-            .filter_map(|(name, config)| Some(((*name).clone(), limit_of(name, config)?)))
-            .collect()
+        let described = names.iter().zip(described).filter_map(|(name, config)| match config {
+            Ok(config) => Some(((*name).clone(), config)),
+            Err(code) => {
+                tracing::warn!(
+                    topic = name,
+                    %code,
+                    "cannot read max.message.bytes; assuming what is known or Kafka's default"
+                );
+                None
+            }
+        });
+        described.collect()
     }
 }
 
-fn limit_of(name: &str, config: Result<rdkafka::admin::ConfigResource, RDKafkaErrorCode>) -> Option<usize> {
-    match config {
-        Ok(config) => config.get("max.message.bytes")?.value.as_ref()?.parse().ok(),
-        Err(code) => {
-            tracing::warn!(topic = name, %code, "cannot read max.message.bytes; assuming what is known or Kafka's default");
-            None
-        }
+/// The topic with what its configuration says.
+fn with_config(topic: Topic, config: &ConfigResource) -> Topic {
+    let value = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
+    let limit = value("max.message.bytes").and_then(|text| text.parse().ok());
+    let is_compacted = value("cleanup.policy").map(|policy| policy.split(',').any(|word| word.trim() == "compact"));
+    Topic {
+        message_bytes_max: limit.unwrap_or(topic.message_bytes_max),
+        is_compacted: is_compacted.unwrap_or(topic.is_compacted),
+        ..topic
     }
 }

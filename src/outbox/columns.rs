@@ -34,12 +34,14 @@ pub enum Role {
     SpanContext,
     /// Where the row is in its life, for `--status-filter`.
     Status,
+    /// How often the event may be tried before it counts as one that cannot be published.
+    MaxRetries,
 }
 
 impl Role {
     /// Every role with the names under which it is known: ours first, then those of Debezium's outbox event router and of
     /// other tables.
-    const ALL: [(Self, &[&str]); 14] = [
+    const ALL: [(Self, &[&str]); 15] = [
         (Self::Id, &["id", "event_id"]),
         (Self::AggregateType, &["aggregate_type", "aggregatetype"]),
         (Self::AggregateId, &["aggregate_id", "aggregateid", "partition_key"]),
@@ -54,6 +56,7 @@ impl Role {
         (Self::TraceState, &["tracestate"]),
         (Self::SpanContext, &["tracingspancontext"]),
         (Self::Status, &["status"]),
+        (Self::MaxRetries, &["max_retries"]),
     ];
 
     /// How many there are.

@@ -1,6 +1,7 @@
 //! One committed row of the outbox, mapped without copying it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::columns::Role;
+use super::mapping::OnFailure;
 use super::position::Position;
 use super::shape::{BoundKey, BoundRule, Kind, Shape, Slot, Text, Then, Topic};
 use super::topic;
@@ -212,6 +214,34 @@ impl Event {
             Some(number) => Ok(Some(number)),
             None => Err(MappingError::Partition { column: self.shape.name(slot).to_owned(), partitions }),
         }
+    }
+
+    /// What its rule wants to happen when it cannot be published.
+    #[must_use]
+    pub fn on_failure(&self) -> Option<OnFailure> {
+        match self.then() {
+            Some(Then::Change { on_failure, .. }) => *on_failure,
+            _ => None,
+        }
+    }
+
+    /// How often the row wants it to be tried: its column `max_retries`, where that is a number.
+    #[must_use]
+    pub fn max_attempts(&self) -> Option<u32> {
+        std::str::from_utf8(self.role(Role::MaxRetries)?).ok()?.parse().ok()
+    }
+
+    /// The columns that are used, as text.
+    #[must_use]
+    pub fn columns(&self) -> BTreeMap<String, Option<String>> {
+        let column = |slot| (self.shape.name(slot).to_owned(), self.text(slot).map(Cow::into_owned));
+        (0..self.shape.width()).map(column).collect()
+    }
+
+    /// The record's timestamp is that of a column.
+    #[must_use]
+    pub fn has_own_timestamp(&self) -> bool {
+        self.shape.timestamp.is_some_and(|slot| self.field(slot).is_some())
     }
 
     /// What a column holds, decoded where it is `bytea`.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 
 use super::columns::{Columns, Role};
 use super::rule::Rule;
@@ -39,6 +40,38 @@ pub struct Mapping {
     pub statuses: Vec<String>,
     /// Exceptions, the first that fits wins.
     pub rules: Vec<Rule>,
+}
+
+/// What happens in the end to an event that cannot be published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// It gives up its place and stands among the held events as a dead letter; its key goes on.
+    #[default]
+    DeadLetter,
+    /// It keeps its place, and later events of its key wait behind it, until an operator releases it.
+    Quarantine,
+    /// The relay stops in front of it.
+    Halt,
+}
+
+impl OnFailure {
+    const ALL: [(&str, Self); 3] =
+        [("dead-letter", Self::DeadLetter), ("quarantine", Self::Quarantine), ("halt", Self::Halt)];
+}
+
+impl FromStr for OnFailure {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        word(&Self::ALL, text)
+    }
+}
+
+impl fmt::Display for OnFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.iter().find(|(_, policy)| policy == self).map_or("", |(word, _)| word))
+    }
 }
 
 /// Where a record's key comes from.
@@ -246,6 +279,13 @@ impl Mapping {
         let status = (!self.statuses.is_empty()).then_some(("status", "--status-filter"));
         let rules = self.rules.iter().flat_map(Rule::columns).map(|column| (column, "a rule"));
         topic.chain(key).chain(rewrite).chain(partition).chain(timestamp).chain(headers).chain(status).chain(rules)
+    }
+
+    /// A rule wants events to be held that cannot be published.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let policies = self.rules.iter().filter_map(|rule| rule.change()?.on_failure);
+        policies.into_iter().any(|policy| policy != OnFailure::Halt)
     }
 
     /// Those of a table's columns that records need and that are not published.

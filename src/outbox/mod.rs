@@ -35,7 +35,8 @@ mod value;
 
 pub use columns::{Columns, Role};
 pub use event::{Event, Filtered, MappingError};
-pub use mapping::Mapping;
+pub use header::{HEADER_COMMIT_TIME, HEADER_ID, HEADER_POSITION, Header, HeaderValue};
+pub use mapping::{Mapping, OnFailure};
 pub use position::{Ordinal, Position};
 pub use record::{Record, Source};
 pub use shape::{Shape, TypeNames};

@@ -4,6 +4,7 @@ use std::fmt;
 
 use wildmatch::WildMatch;
 
+use super::mapping::OnFailure;
 use super::template::Template;
 
 /// What happens to rows that fit. In a list the first that fits wins.
@@ -55,6 +56,8 @@ pub struct Change {
     pub key: Option<super::mapping::Key>,
     /// More headers; one whose template meets NULL is left out.
     pub headers: Vec<(String, Template)>,
+    /// What happens to an event that cannot be published.
+    pub on_failure: Option<OnFailure>,
 }
 
 impl Rule {
@@ -93,7 +96,7 @@ impl fmt::Display for Rule {
         }
         match &self.then {
             Action::Drop => f.write_str(": dropped"),
-            Action::Change(Change { topic, key, headers }) => {
+            Action::Change(Change { topic, key, headers, on_failure }) => {
                 if let Some(topic) = topic {
                     write!(f, ": topic {topic}")?;
                 }
@@ -102,6 +105,9 @@ impl fmt::Display for Rule {
                 }
                 if !headers.is_empty() {
                     write!(f, ": {} more headers", headers.len())?;
+                }
+                if let Some(on_failure) = on_failure {
+                    write!(f, ": {on_failure} where it cannot be published")?;
                 }
                 Ok(())
             }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::columns::Role;
-use super::mapping::{HeaderColumn, Key, Layout, Mapping, Rewrite, ValueFormat};
+use super::mapping::{HeaderColumn, Key, Layout, Mapping, OnFailure, Rewrite, ValueFormat};
 use super::rule::{Action, Condition, Rule};
 use super::shape_error::{Problem, ShapeError};
 use super::template::{Part, Template};
@@ -96,7 +96,7 @@ pub(super) struct BoundRule {
 #[derive(Clone, Debug)]
 pub(super) enum Then {
     Drop,
-    Change { topic: Option<Text>, key: Option<BoundKey>, headers: Vec<(String, Text)> },
+    Change { topic: Option<Text>, key: Option<BoundKey>, headers: Vec<(String, Text)>, on_failure: Option<OnFailure> },
 }
 
 /// Roles whose columns become headers of the same name.
@@ -312,6 +312,7 @@ impl<'m> Binder<'m> {
                 topic: change.topic.as_ref().map(|template| self.text(template)),
                 key: change.key.as_ref().map(|key| self.key(key)),
                 headers: change.headers.iter().map(|(name, text)| (name.clone(), self.text(text))).collect(),
+                on_failure: change.on_failure,
             },
         };
         BoundRule { when, then }

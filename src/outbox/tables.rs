@@ -1,13 +1,13 @@
 //! The tables that a stream describes, and which of them is the outbox.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use super::mapping::Mapping;
 use super::shape::{Shape, TypeNames};
 use super::shape_error::ShapeError;
-use crate::pgoutput::{Relation, RelationBody, RelationCache};
+use crate::pgoutput::{Column, Relation, RelationBody, RelationCache, Tuple};
 use crate::postgres::QualifiedName;
 
 /// What a stream has told about tables so far.
@@ -68,6 +68,17 @@ impl Tables {
         self.types.insert(oid, name.to_owned());
     }
 
+    /// A row's columns by name, as text, for people: of one that is no event.
+    #[must_use]
+    pub fn columns(&self, relation_id: u32, tuple: &Tuple<'_>) -> BTreeMap<String, Option<String>> {
+        let names = self.relations.get(relation_id).map_or(&[][..], |relation| relation.columns());
+        let text = |column: Column<'_>| match column {
+            Column::Text(text) | Column::Binary(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            Column::Null | Column::UnchangedToast => None,
+        };
+        names.iter().zip(tuple.columns()).map(|(name, value)| (name.name().to_owned(), text(value))).collect()
+    }
+
     /// What is made of the rows of a relation; `None` where it is not the outbox.
     ///
     /// # Errors
@@ -81,6 +92,12 @@ impl Tables {
             self.shapes.insert(relation_id, shape);
         }
         Ok(self.shapes.get(&relation_id).and_then(Option::as_ref))
+    }
+
+    /// What is made of the rows of a relation, if that has been asked before.
+    #[must_use]
+    pub fn known_shape(&self, relation_id: u32) -> Option<&Shape> {
+        self.shapes.get(&relation_id)?.as_deref()
     }
 
     fn bind(&self, relation_id: u32) -> Result<Option<Arc<Shape>>, TablesError> {

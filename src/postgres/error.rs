@@ -69,6 +69,11 @@ impl Error {
     }
 
     /// Something this program declines to do; the text says why and what to do instead.
+    /// Something that only a defect of ours, or somebody's hand in our tables, explains.
+    pub(crate) fn internal(what: impl std::fmt::Display) -> Self {
+        Self::protocol(what.to_string())
+    }
+
     pub(crate) fn refused(why: impl Into<String>) -> Self {
         Self::of(Kind::Refused(why.into()))
     }

@@ -23,7 +23,7 @@ struct Migration {
     per_table: bool,
 }
 
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         version: 1,
         name: "schema",
@@ -36,6 +36,7 @@ const MIGRATIONS: [Migration; 2] = [
         template: include_str!("../../migrations/0002_outbox.sql"),
         per_table: true,
     },
+    Migration { version: 3, name: "held", template: include_str!("../../migrations/0003_held.sql"), per_table: false },
 ];
 
 /// Any two runs in one database exclude each other by this number.

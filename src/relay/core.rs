@@ -13,13 +13,14 @@
 
 mod confirm;
 mod send;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::lane::{Entry, Handle, Lane, LaneId};
+use super::lane::{Entry, Handle, Lane, LaneId, Shelved};
 use super::limits::Limits;
 use super::resume::{OtherHistory, Resend, TransactionId};
 use super::trouble::{Disorder, Trouble};
@@ -64,6 +65,8 @@ pub struct Core<E> {
     /// Lanes that may have something to send, each at most once.
     ready: VecDeque<LaneId>,
     is_ready: Vec<bool>,
+    /// Events that cannot be published now and wait to be stored among the held ones.
+    shelf: BTreeMap<Position, Shelved>,
     open: Option<OpenTransaction>,
     /// The last transaction that began, as the proof of a common history after a reconnect.
     witness: Option<TransactionId>,
@@ -97,6 +100,7 @@ impl<E> Core<E> {
             lanes: Vec::new(),
             ready: VecDeque::new(),
             is_ready: Vec::new(),
+            shelf: BTreeMap::new(),
             open: None,
             witness: None,
             resend: None,
@@ -151,7 +155,9 @@ impl<E> Core<E> {
 
     fn known(&self) -> impl Iterator<Item = (Position, Handle)> {
         let lanes = (0..).zip(&self.lanes).filter_map(|(index, lane)| Some((LaneId::new(index)?, lane)));
-        lanes.flat_map(|(id, lane)| lane.iter().map(move |(number, entry)| (entry.position, Handle::new(id, number))))
+        let lanes = lanes.flat_map(|(id, lane)| lane.iter().map(move |(number, entry)| (id, number, entry)));
+        let present = lanes.filter(|(_, _, entry)| entry.event.is_some());
+        present.map(|(id, number, entry)| (entry.position, Handle::new(id, number)))
     }
 
     /// The stream has ended, perhaps inside of a transaction, which will come again as a whole.

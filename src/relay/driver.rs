@@ -16,13 +16,16 @@ use watch::Awaited;
 use super::backoff::Backoff;
 use super::core::Core;
 use super::halt::{Halt, Reason};
-use super::intake::{Intake, Taken};
+use super::holder::{Holder, Surroundings};
+use super::intake::{Intake, Taken, Ways};
 use super::link::{Link, Session};
-use super::publisher::Publisher;
+use super::publisher::{Publisher, Refusal};
+use super::releases::ReleaseSettings;
 use super::router::Router;
 use super::signals::Signals;
 use crate::config::run::RunSettings;
 use crate::failpoint::{Point, reached};
+use crate::kafka::class::Class;
 use crate::kafka::topics::{Directory, Topics};
 use crate::outbox::{Event, Source, Template};
 use crate::postgres::{self, EndLsn, Status, SystemIdentity};
@@ -58,6 +61,7 @@ pub struct Relay {
     router: Router,
     intake: Intake,
     publisher: Publisher,
+    holder: Holder,
     topics: Topics,
     directory: Arc<Directory>,
     link: Link,
@@ -90,12 +94,23 @@ impl Relay {
         if let Some(name) = settings.mapping.topic.as_ref().and_then(Template::fixed) {
             topics.want(name);
         }
+        if let Some(name) = &settings.held.dead_letter_topic {
+            topics.want(name);
+        }
+        let releasing = ReleaseSettings {
+            producer: settings.producer.clone(),
+            source: source.clone(),
+            dead_letter_topic: settings.held.dead_letter_topic.clone(),
+            dead_retry: settings.held.dead_retry,
+        };
+        let holder = Holder::new(settings.held.clone(), releasing, settings.limits, metrics.clone());
         let now = Instant::now();
         Ok(Self {
             core: Core::new(settings.limits),
             router: Router::default(),
             intake: Intake::new(settings.table.clone(), settings.mapping.clone(), source.clone(), metrics.clone()),
             publisher: Publisher::new(settings.producer.clone(), source, metrics.clone())?,
+            holder,
             topics,
             directory: Arc::default(),
             link: Link::new(settings.clone(), Backoff::new(Duration::from_millis(200), Duration::from_secs(10))),
@@ -141,6 +156,7 @@ impl Relay {
     fn turn(&mut self) -> Result<(), Halt> {
         let now = self.started_at.elapsed();
         self.publisher.proceed(&mut self.core, &self.router, now)?;
+        self.hold(now)?;
         self.take(now)?;
         self.publisher.send(&mut self.core, &self.router, now)?;
         self.confirm(now);
@@ -151,6 +167,32 @@ impl Relay {
         Ok(())
     }
 
+    /// Sees to what cannot be published, and to what is held.
+    fn hold(&mut self, now: Duration) -> Result<(), Halt> {
+        self.publisher.take_is_new();
+        let mut around = Surroundings { core: &mut self.core, router: &self.router, directory: &self.directory, now };
+        for Refusal { handle, class, code } in self.publisher.take_refusals() {
+            let topic = self.router.target(handle.lane()).map_or("", |(topic, _)| topic);
+            match class {
+                Class::NoTopic | Class::Forbidden => {
+                    self.topics.look();
+                    self.holder.close_topic(topic, class, now);
+                }
+                _ => self.holder.refused(handle, &code.to_string(), &mut around)?,
+            }
+        }
+        if self.holder.has_closed() {
+            self.holder.drain_closed(&mut around)?;
+            if self.holder.wants_rewind(around.core, &self.router) {
+                self.publisher.rewind();
+            }
+        }
+        let is_ours = self.link.is_up() && self.last_word.elapsed() < self.settings.times.silence;
+        let may_release = is_ours && matches!(self.mode, Mode::Running);
+        let confirmed = around.core.confirmed().lsn();
+        self.holder.turn(&mut around, confirmed, may_release, |topic| self.topics.want(topic))
+    }
+
     /// Takes what the stream has brought, as far as there is room.
     fn take(&mut self, now: Duration) -> Result<(), Halt> {
         if !self.may_take() {
@@ -158,7 +200,8 @@ impl Relay {
         }
         let to_boundary = matches!(self.mode, Mode::Draining { .. });
         loop {
-            match self.intake.proceed(&mut self.core, &mut self.router, now, to_boundary)? {
+            let ways = &mut Ways { core: &mut self.core, router: &mut self.router, holder: &mut self.holder, now };
+            match self.intake.proceed(ways, to_boundary)? {
                 Taken::Whole | Taken::Part => {}
                 Taken::Done => return self.lost(postgres::Error::closed()),
                 Taken::Lost(error) => return self.lost(error),
@@ -178,6 +221,9 @@ impl Relay {
 
     /// Nothing is taken after a halt, nor between transactions once the relay is to end.
     fn may_take(&self) -> bool {
+        if !self.holder.is_loaded() {
+            return false;
+        }
         match &self.mode {
             Mode::Running => true,
             Mode::Draining { halt, .. } => halt.is_none() && self.core.is_in_transaction(),
@@ -197,11 +243,15 @@ impl Relay {
         if let Some(send_at) = self.publisher.send_deadline(&self.core) {
             deadline = deadline.min(self.started_at + send_at);
         }
+        if let Some(at) = self.holder.deadline() {
+            deadline = deadline.min(self.started_at + at);
+        }
         deadline = self.stopping_until.map_or(deadline, |until| until.min(deadline));
         tokio::select! {
             biased;
             () = self.signals.next() => self.signalled(),
             () = self.publisher.wait() => {}
+            () = self.holder.wait() => {}
             () = self.topics.changed() => {
                 if let Err(halt) = self.learn_topics() {
                     self.halt(halt);
@@ -244,7 +294,8 @@ impl Relay {
     fn is_over(&self) -> bool {
         let Mode::Draining { until, halt } = &self.mode else { return false };
         let is_whole = halt.is_some() || !self.link.is_up() || !self.core.is_in_transaction();
-        (self.core.unresolved_events() == 0 && is_whole) || Instant::now() >= *until
+        let is_done = self.core.unresolved_events() == 0 && self.holder.is_idle();
+        (is_done && is_whole) || Instant::now() >= *until
     }
 
     async fn finish(mut self) -> Result<Summary, Halt> {
@@ -258,12 +309,15 @@ impl Relay {
             tracing::warn!(events = unresolved_events, "stopped without an acknowledgement for events that come again");
         }
         self.publisher.close().await;
+        self.holder.close().await;
         tracing::info!(
             confirmed = %summary.confirmed,
             received = self.metrics.received.get(),
             published = self.metrics.published.get(),
             recognised = self.metrics.recognised.get(),
             filtered = self.metrics.filtered.get(),
+            held = self.metrics.held.get(),
+            released = self.metrics.released.get(),
             rewinds = self.metrics.rewinds.get(),
             "stopped"
         );

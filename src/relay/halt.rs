@@ -39,6 +39,10 @@ pub enum Reason {
     NoDatabase,
     /// librdkafka does not take the settings.
     Settings,
+    /// More keys wait behind held events than may.
+    TooManyHeld,
+    /// Events are to be held, and there is no table for them.
+    NoHeldTable,
 }
 
 impl Reason {
@@ -76,6 +80,10 @@ impl Reason {
             Self::NoDatabase => "name a database that exists, with --database-url or PGDATABASE",
             Self::Server => "check the server's settings",
             Self::Settings => "correct the setting",
+            Self::TooManyHeld => {
+                "see what is held with `outboxd dead-letters list`, release or discard it, or raise --max-held-keys"
+            }
+            Self::NoHeldTable => "run `outboxd setup` as a role that may create it, or leave --on-failure out",
         }
     }
 }

@@ -6,11 +6,13 @@ use tokio_postgres::error::SqlState;
 
 use super::core::{Arrival, Core};
 use super::halt::{Halt, Reason};
+use super::holder::{Holder, RawRow, Why};
 use super::resume::{OtherHistory, TransactionId};
-use super::router::Router;
+use super::router::{Router, partition};
 use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
-use crate::outbox::{Event, Filtered, Mapping, MappingError, Position, Record, Shape, Source, Tables, TablesError};
+use crate::kafka::topics::Topic;
+use crate::outbox::{Event, Filtered, Mapping, MappingError, Record, Shape, Source, Tables, TablesError};
 use crate::pgoutput::{self, Column, Message, Tuple};
 use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
@@ -35,6 +37,14 @@ pub(super) enum Taken {
 pub(super) struct Pending {
     pub(super) event: Event,
     pub(super) topic: String,
+}
+
+/// Where events go.
+pub(super) struct Ways<'a> {
+    pub(super) core: &'a mut Core<Event>,
+    pub(super) router: &'a mut Router,
+    pub(super) holder: &'a mut Holder,
+    pub(super) now: Duration,
 }
 
 /// What the stream has told so far about tables, and the part of it that has not been taken yet.
@@ -90,34 +100,28 @@ impl Intake {
     }
 
     /// Takes as much of the waiting block as the window has room for. `to_boundary`: no further than the open transaction.
-    pub(super) fn proceed(
-        &mut self,
-        core: &mut Core<Event>,
-        router: &mut Router,
-        now: Duration,
-        to_boundary: bool,
-    ) -> Result<Taken, Halt> {
+    pub(super) fn proceed(&mut self, ways: &mut Ways<'_>, to_boundary: bool) -> Result<Taken, Halt> {
         if let Some(Pending { event, .. }) = self.pending.take() {
-            self.enter(event, core, router, now)?;
+            self.enter(event, ways)?;
         }
         let Some(block) = self.block.take() else { return Ok(Taken::Whole) };
         let mut messages = block.messages();
         loop {
-            let is_boundary = to_boundary && !core.is_in_transaction();
-            if self.pending.is_some() || !core.takes_more() || is_boundary {
+            let is_boundary = to_boundary && !ways.core.is_in_transaction();
+            if self.pending.is_some() || !ways.core.takes_more() || is_boundary {
                 let rest = block.rest(&messages);
                 self.block = (!rest.is_empty()).then_some(rest);
                 return Ok(if self.block.is_some() { Taken::Part } else { Taken::Whole });
             }
             let taken = match messages.next() {
                 None => return Ok(Taken::Whole),
-                Some(Ok(CopyMessage::XLogData { data, .. })) => self.message(data, &block, core, router, now),
+                Some(Ok(CopyMessage::XLogData { data, .. })) => self.message(data, &block, ways),
                 Some(Ok(CopyMessage::Keepalive { wal_end, reply_requested, .. })) => {
-                    core.keepalive(wal_end, reply_requested).map_err(|other| Refused::Trouble(other.into()))
+                    ways.core.keepalive(wal_end, reply_requested).map_err(|other| Refused::Trouble(other.into()))
                 }
                 // Of anything but an Insert only the kind is there: it is nothing to us, whatever its size.
                 Some(Ok(CopyMessage::Oversized { data, .. })) if data.first() == Some(&b'I') => {
-                    self.message(data, &block, core, router, now)
+                    self.message(data, &block, ways)
                 }
                 Some(Ok(CopyMessage::Oversized { .. })) => Ok(()),
                 Some(Ok(CopyMessage::Done)) => return Ok(Taken::Done),
@@ -136,22 +140,15 @@ impl Intake {
         }
     }
 
-    fn message(
-        &mut self,
-        data: &[u8],
-        block: &Block,
-        core: &mut Core<Event>,
-        router: &mut Router,
-        now: Duration,
-    ) -> Result<(), Refused> {
+    fn message(&mut self, data: &[u8], block: &Block, ways: &mut Ways<'_>) -> Result<(), Refused> {
         let message = pgoutput::parse(data).map_err(|error| Halt::new(Reason::Undecodable, None, error))?;
         match message {
-            Message::Insert { relation_id, new } => self.insert(relation_id, &new, block, core, router, now)?,
+            Message::Insert { relation_id, new } => self.insert(relation_id, &new, block, ways)?,
             Message::Begin { final_lsn, committed_at, xid } => {
                 self.committed_at = committed_at;
-                core.begin(TransactionId { commit: final_lsn, xid, committed_at })?;
+                ways.core.begin(TransactionId { commit: final_lsn, xid, committed_at })?;
             }
-            Message::Commit { end_lsn, .. } => core.commit(end_lsn)?,
+            Message::Commit { end_lsn, .. } => ways.core.commit(end_lsn)?,
             Message::Relation(body) => self.tables.relation(body),
             // Rows of an outbox are only ever added; what is done to them later concerns no consumer.
             Message::Update { .. } | Message::Delete { .. } | Message::Truncate { .. } => {}
@@ -166,21 +163,29 @@ impl Intake {
         relation_id: u32,
         tuple: &Tuple<'_>,
         block: &Block,
-        core: &mut Core<Event>,
-        router: &mut Router,
-        now: Duration,
+        ways: &mut Ways<'_>,
     ) -> Result<(), Refused> {
         let Some(shape) = self.tables.shape(relation_id).map_err(unmappable_table)? else { return Ok(()) };
-        let arrival = core.row()?;
+        let arrival = ways.core.row()?;
         let (Arrival::New(position) | Arrival::Unresolved(position, _)) = arrival else {
             self.metrics.recognised.inc();
             return Ok(());
         };
-        let event = Event::map(shape, tuple, |row| block.slice(row), position, self.committed_at)
-            .map_err(|error| unmappable(shape, tuple, position, &error))?;
+        if ways.holder.is_durable(position) {
+            self.metrics.recognised.inc();
+            return Ok(());
+        }
+        let event = match Event::map(shape, tuple, |row| block.slice(row), position, self.committed_at) {
+            Ok(event) => event,
+            Err(error) => {
+                let (row, why) = self.unmappable(relation_id, tuple, &error);
+                self.metrics.received.inc();
+                return Ok(ways.holder.refuse_row(position, row, &why, (ways.core, ways.now))?);
+            }
+        };
         if let Arrival::Unresolved(_, handle) = arrival {
             self.metrics.recognised.inc();
-            let is_same = core.event(handle).is_none_or(|known| known.id() == event.id());
+            let is_same = ways.core.event(handle).is_none_or(|known| known.id() == event.id());
             return if is_same { Ok(()) } else { Err(Halt::new(Reason::OtherEvent, Some(position), "").into()) };
         }
         self.metrics.received.inc();
@@ -189,48 +194,75 @@ impl Intake {
             self.filters.note(filtered, self.tables.mapping());
             return Ok(());
         }
-        self.enter(event, core, router, now)?;
+        self.enter(event, ways)?;
         Ok(())
     }
 
-    /// Puts an event into its lane, or holds it while its topic is not known.
-    fn enter(&mut self, event: Event, core: &mut Core<Event>, router: &mut Router, now: Duration) -> Result<(), Halt> {
-        let position = event.position();
-        let unmappable = |error| Halt::new(Reason::Unmappable, Some(position), error);
-        match router.route(&event).map_err(unmappable)? {
-            Ok(destination) => {
-                // What a broker would refuse for certain is refused before it is sent: afterwards it would take its
-                // batch with it.
-                let size = Record::of(&event, &self.source, 0).map_err(unmappable)?.size_min();
-                if size > destination.message_bytes_max {
-                    let what = format!("{size} bytes and more, and the topic takes {}", destination.message_bytes_max);
-                    return Err(Halt::new(Reason::TooLarge, Some(position), what));
-                }
+    /// Puts an event into its lane or among the held ones, or keeps it while its topic is not known.
+    fn enter(&mut self, event: Event, ways: &mut Ways<'_>) -> Result<(), Halt> {
+        let Ways { core, router, holder, now } = ways;
+        if let Err(error) = router.name(&event) {
+            return holder.refuse(&event, None, &Why::unmappable(&error), (core, *now));
+        }
+        let topic = router.here();
+        if let Some(scope) = holder.holds(topic, &event) {
+            return holder.park(&event, topic, scope, (core, *now));
+        }
+        let Some(known) = router.find(topic) else {
+            self.pending = Some(Pending { topic: topic.to_owned(), event });
+            return Ok(());
+        };
+        let lane = match destination(&event, &self.source, known) {
+            Ok(partition) => router.lane(topic, partition),
+            Err(why) => return holder.refuse(&event, Some(topic), &why, (core, *now)),
+        };
+        match lane {
+            Some(lane) => {
                 let bytes = event.len();
-                core.push(destination.lane, position, event, bytes, now);
+                core.push(lane, event.position(), event, bytes, *now);
                 reached(Point::AfterReceive);
             }
-            Err(topic) => self.pending = Some(Pending { event, topic }),
+            None => self.pending = Some(Pending { topic: topic.to_owned(), event }),
         }
         Ok(())
     }
+
+    /// What is known of a row that is no event, and why it is none.
+    fn unmappable(&self, relation_id: u32, tuple: &Tuple<'_>, error: &MappingError) -> (RawRow, Why) {
+        let shape = self.tables.known_shape(relation_id);
+        let id = shape.and_then(Shape::id_column).and_then(|index| tuple.columns().nth(index));
+        let id = match id {
+            Some(Column::Text(id)) => Some(String::from_utf8_lossy(id).into_owned()),
+            _ => None,
+        };
+        let why = match error {
+            MappingError::TooLarge { column } => {
+                // Without it nobody would find the row, and it is the one thing to look at.
+                let of_row = id.as_ref().map_or_else(String::new, |id| format!(" of the row with the id {id:?}"));
+                let reason = format!("{column}{of_row} is too large: --max-message-bytes is the limit");
+                Why { class: "row_too_large", reason, halt: Reason::RowTooLarge }
+            }
+            error => Why::unmappable(error),
+        };
+        let columns = self.tables.columns(relation_id, tuple);
+        (RawRow { id, committed_us: self.committed_at.unix_us(), columns }, why)
+    }
 }
 
-/// What the relay stops for where nothing can be made of a row.
-fn unmappable(shape: &Shape, tuple: &Tuple<'_>, position: Position, error: &MappingError) -> Halt {
-    let MappingError::TooLarge { column } = error else {
-        return Halt::new(Reason::Unmappable, Some(position), error);
-    };
-    // Without it nobody would find the row, and it is the one thing to look at.
-    let id = match shape.id_column().and_then(|index| tuple.columns().nth(index)) {
-        Some(Column::Text(id)) => format!(" of the row with the id {:?}", String::from_utf8_lossy(id)),
-        _ => String::new(),
-    };
-    Halt::new(
-        Reason::RowTooLarge,
-        Some(position),
-        format!("{column}{id} is too large: --max-message-bytes is the limit"),
-    )
+/// The partition that an event goes to. What a broker would refuse for certain is refused before it is sent: afterwards it would
+/// take its batch with it.
+fn destination(event: &Event, source: &Source, topic: Topic) -> Result<u32, Why> {
+    let record = Record::of(event, source, 0).map_err(|error| Why::unmappable(&error))?;
+    let size = record.size_min();
+    if size > topic.message_bytes_max {
+        let reason = format!("{size} bytes and more, and the topic takes {}", topic.message_bytes_max);
+        return Err(Why { class: "too_large", reason, halt: Reason::TooLarge });
+    }
+    if topic.is_compacted && record.key.is_none() {
+        let reason = "it has no key, and the topic is compacted".to_owned();
+        return Err(Why { class: "no_key", reason, halt: Reason::Unmappable });
+    }
+    partition(event, topic.partitions).map_err(|error| Why::unmappable(&error))
 }
 
 /// What the relay stops for where nothing can be made of the table.

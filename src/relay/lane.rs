@@ -74,12 +74,15 @@ enum State {
     Returned,
     /// Acknowledged, while an earlier event of the lane is not.
     Acknowledged,
+    /// Taken out; only its number is still there.
+    Gone,
 }
 
 /// An event in the window.
 #[derive(Debug)]
 pub(super) struct Entry<E> {
-    pub(super) event: E,
+    /// `None` once it is taken out.
+    pub(super) event: Option<E>,
     pub(super) position: Position,
     /// Everything before this event's transaction: what may be confirmed while the event is unresolved.
     pub(super) floor: Mark,
@@ -88,12 +91,23 @@ pub(super) struct Entry<E> {
     pub(super) arrived: Duration,
     /// How many bytes of stream had come by then.
     pub(super) stream_bytes: u64,
+    /// Its batch was refused, perhaps because of it: it goes alone until it is acknowledged or refused.
+    is_suspect: bool,
     state: State,
 }
 
 impl<E> Entry<E> {
     pub(super) const fn new(event: E, position: Position, floor: Mark) -> Self {
-        Self { event, position, floor, bytes: 0, arrived: Duration::ZERO, stream_bytes: 0, state: State::Waiting }
+        Self {
+            event: Some(event),
+            position,
+            floor,
+            bytes: 0,
+            arrived: Duration::ZERO,
+            stream_bytes: 0,
+            is_suspect: false,
+            state: State::Waiting,
+        }
     }
 
     /// With its size, the time of its arrival, and how much of the stream had come by then.
@@ -105,6 +119,15 @@ impl<E> Entry<E> {
     }
 }
 
+/// The place in the frontier of an event that is in no lane, but waits to be stored as a held one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shelved {
+    pub(super) position: Position,
+    pub(super) floor: Mark,
+    pub(super) bytes: usize,
+    pub(super) arrived: Duration,
+}
+
 /// The unresolved events of one partition.
 ///
 /// An event leaves only when it and all before it are acknowledged: if an event is refused and a later one lands, both are
@@ -114,29 +137,19 @@ pub(super) struct Lane<E> {
     queue: VecDeque<Entry<E>>,
     /// The number of the queue's front.
     first: u64,
-    /// How many from the front have been handed to the present producer.
+    /// How many from the front have been handed to the present producer, or are gone.
     sent: usize,
     /// How many of those are without a report.
     outstanding: usize,
     /// The last acknowledgement from the present producer; `None` while the partition is cold.
     acknowledged_at: Option<Duration>,
-    /// One record at a time up to this number, to find the guilty one.
-    isolated_to: u64,
     /// How many from the front own their bytes.
     detached: usize,
 }
 
 impl<E> Default for Lane<E> {
     fn default() -> Self {
-        Self {
-            queue: VecDeque::new(),
-            first: 0,
-            sent: 0,
-            outstanding: 0,
-            acknowledged_at: None,
-            isolated_to: 0,
-            detached: 0,
-        }
+        Self { queue: VecDeque::new(), first: 0, sent: 0, outstanding: 0, acknowledged_at: None, detached: 0 }
     }
 }
 
@@ -161,12 +174,23 @@ impl<E> Lane<E> {
         self.sent < self.queue.len()
     }
 
-    /// The next event to hand over, unless the lane is cold, or isolated, and one is outstanding.
-    pub(super) fn next_to_send(&self, now: Duration, cold_after: Duration) -> Option<(u64, &Entry<E>)> {
+    /// The next event to hand over, unless something is outstanding and the lane is cold or one of the two is a suspect.
+    pub(super) fn next_to_send(&mut self, now: Duration, cold_after: Duration) -> Option<(u64, &E)> {
         let is_warm = self.acknowledged_at.is_some_and(|at| now.saturating_sub(at) < cold_after);
+        loop {
+            // A suspect is handed over when all before it have left, so it can only be the front.
+            let is_open = is_warm && !self.queue.front().is_some_and(|front| front.is_suspect);
+            let entry = self.queue.get(self.sent)?;
+            if self.sent > 0 && (!is_open || entry.is_suspect) {
+                return None;
+            }
+            if entry.state != State::Gone {
+                break;
+            }
+            self.sent += 1;
+        }
         let number = self.first + self.sent as u64;
-        let is_free = self.sent == 0 || is_warm && self.first >= self.isolated_to;
-        self.queue.get(self.sent).filter(|_| is_free).map(|entry| (number, entry))
+        self.queue.get(self.sent).and_then(|entry| Some((number, entry.event.as_ref()?)))
     }
 
     /// The event that `next_to_send` named was handed over.
@@ -197,15 +221,55 @@ impl<E> Lane<E> {
             return false;
         }
         self.acknowledged_at = Some(now);
-        while self.queue.front().is_some_and(|entry| entry.state == State::Acknowledged) {
-            if let Some(entry) = self.queue.pop_front() {
-                self.first += 1;
-                self.sent -= 1;
-                self.detached = self.detached.saturating_sub(1);
+        self.leave(&mut resolved);
+        true
+    }
+
+    /// Lets go of what is at the front and over. Calls `resolved` for each event that is acknowledged.
+    fn leave(&mut self, mut resolved: impl FnMut(Entry<E>)) {
+        while let Some(entry) = self.pop_if(|state| matches!(state, State::Acknowledged | State::Gone)) {
+            if entry.state == State::Acknowledged {
                 resolved(entry);
             }
         }
-        true
+    }
+
+    fn pop_if(&mut self, is_over: impl FnOnce(State) -> bool) -> Option<Entry<E>> {
+        let entry = match self.queue.front() {
+            Some(front) if is_over(front.state) => self.queue.pop_front(),
+            _ => None,
+        };
+        if entry.is_some() {
+            self.first += 1;
+            self.sent = self.sent.saturating_sub(1);
+            self.detached = self.detached.saturating_sub(1);
+        }
+        entry
+    }
+
+    /// Takes out those of the events that are not with the producer and that `wanted` is true for, in order. Their numbers stay
+    /// taken.
+    pub(super) fn take_out(&mut self, mut wanted: impl FnMut(u64, &E) -> bool) -> Vec<(E, Shelved)> {
+        let mut taken = Vec::new();
+        for (number, entry) in (self.first..).zip(&mut self.queue) {
+            let is_with_us = matches!(entry.state, State::Waiting | State::Returned);
+            if is_with_us && entry.event.as_ref().is_some_and(|event| wanted(number, event)) {
+                entry.state = State::Gone;
+                entry.is_suspect = false;
+                let Some(event) = entry.event.take() else { continue };
+                let Entry { position, floor, bytes, arrived, .. } = *entry;
+                taken.push((event, Shelved { position, floor, bytes, arrived }));
+            }
+        }
+        // What is acknowledged behind them was never alone, so there is none: events are taken out where nothing behind them
+        // has been handed over.
+        while self.pop_if(|state| state == State::Gone).is_some() {}
+        taken
+    }
+
+    /// Nothing of the lane has been handed to the present producer.
+    pub(super) const fn is_unsent(&self) -> bool {
+        self.sent == 0
     }
 
     /// An event came back without being delivered; false if it was not outstanding.
@@ -213,9 +277,12 @@ impl<E> Lane<E> {
         self.report(number, State::Returned)
     }
 
-    /// From now on one record at a time, until everything that is outstanding or sent has passed.
-    pub(super) fn isolate(&mut self) {
-        self.isolated_to = self.first + self.sent as u64;
+    /// From now on this event goes alone.
+    pub(super) fn suspect(&mut self, number: u64) {
+        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        if let Some(entry) = index.and_then(|index| self.queue.get_mut(index)) {
+            entry.is_suspect = true;
+        }
     }
 
     /// Nothing but this event of the lane was with the producer, so a refusal concerns it alone.
@@ -230,7 +297,7 @@ impl<E> Lane<E> {
 
     /// A new producer: everything is to be sent again, and the partition is cold. Returns what was still outstanding.
     pub(super) fn restart(&mut self) -> usize {
-        for entry in self.queue.iter_mut().take(self.sent) {
+        for entry in self.queue.iter_mut().take(self.sent).filter(|entry| entry.state != State::Gone) {
             entry.state = State::Waiting;
         }
         self.sent = 0;
@@ -241,7 +308,7 @@ impl<E> Lane<E> {
     /// Calls `detach` once for each event that came before `stream_bytes` and still shares its block.
     pub(super) fn detach_older(&mut self, stream_bytes: u64, mut detach: impl FnMut(&mut E)) {
         while let Some(entry) = self.queue.get_mut(self.detached).filter(|entry| entry.stream_bytes < stream_bytes) {
-            detach(&mut entry.event);
+            entry.event.as_mut().map(&mut detach);
             self.detached += 1;
         }
     }

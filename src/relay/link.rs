@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use tokio::time::Instant;
+use tokio_postgres::Client;
 
 use super::backoff::Backoff;
 use super::halt::{Halt, Reason};
@@ -12,9 +13,10 @@ use crate::config::run::RunSettings;
 use crate::outbox::ShapeError;
 use crate::postgres::wire::quote;
 use crate::postgres::{
-    self, Block, Conninfo, EndLsn, Lsn, QualifiedName, ReplicationConnection, ReplicationStream, Status,
-    StreamSettings, SystemIdentity, publication, sql,
+    self, Block, EndLsn, Lsn, QualifiedName, ReplicationConnection, ReplicationStream, Status, StreamSettings,
+    SystemIdentity, publication, sql,
 };
+use crate::recovery::held::store;
 
 /// A connection that has not begun to stream, and what the server said about itself.
 pub(super) struct Session {
@@ -29,6 +31,8 @@ pub(super) struct Session {
     reader: Option<String>,
     /// The tables that inherit from the outbox.
     pub(super) heirs: Vec<QualifiedName>,
+    /// Why events cannot be held, if so.
+    pub(super) held_table: Option<String>,
 }
 
 /// Why there is no connection.
@@ -173,9 +177,11 @@ async fn connect(settings: RunSettings) -> Result<Session, Failure> {
     let identity = connection.identify_system().await.map_err(classify)?;
     look_at_server(&mut connection).await?;
     let (confirmed, reader) = look_at_slot(&mut connection, &settings).await?;
-    let heirs = look_at_publication(&settings, &connection.same_host(&settings.database)).await?;
+    let client = sql::connect_and_spawn(&connection.same_host(&settings.database)).await.map_err(classify)?;
+    let heirs = look_at_publication(&settings, &client).await?;
+    let held_table = store::problem(&client).await.map_err(classify)?;
     let pid = connection.backend_pid();
-    Ok(Session { connection, identity, confirmed, pid, reader, heirs })
+    Ok(Session { connection, identity, confirmed, pid, reader, heirs, held_table })
 }
 
 /// Whether the server can do what is needed. In the middle of a failover there may be a standby only, which is waited for.
@@ -243,11 +249,10 @@ async fn look_at_slot(
 
 /// Whether the publication covers the table, and which tables inherit from that. Over a connection of its own, since the replication connection must not know
 /// today's definitions: see [`ReplicationConnection::simple_query`].
-async fn look_at_publication(settings: &RunSettings, database: &Conninfo) -> Result<Vec<QualifiedName>, Failure> {
+async fn look_at_publication(settings: &RunSettings, client: &Client) -> Result<Vec<QualifiedName>, Failure> {
     let (name, table) = (&settings.publication, &settings.table);
-    let client = sql::connect_and_spawn(database).await.map_err(classify)?;
     let alter = format!("ALTER PUBLICATION {}", quote::identifier(name));
-    let (reason, what) = match publication::inspect(&client, name, table).await.map_err(classify)? {
+    let (reason, what) = match publication::inspect(client, name, table).await.map_err(classify)? {
         Some(found) if found.inserts && found.covers => {
             look_at_columns(settings, &found)?;
             return Ok(found.heirs);

@@ -8,6 +8,8 @@
 //! | `publisher`, `burst` | the producer's life, and when it gets events |
 //! | [`core`] | the state machine: window, ack frontier, generations; pure |
 //! | [`lane`] | the events of one partition, from arrival to acknowledgement; pure |
+//! | `holder`, [`holds`] | events that cannot be published, on their way to their rows; which keys and topics wait (pure) |
+//! | [`releases`] | the way of held events to Kafka |
 //! | [`limits`] | what bounds the core |
 //! | [`trouble`] | why the core cannot take what the stream sent |
 //! | [`resume`] | proves after a reconnect that the server's history is still the one we know; pure |
@@ -21,11 +23,14 @@ pub mod core;
 pub mod driver;
 pub mod failure;
 pub mod halt;
+mod holder;
+pub mod holds;
 mod intake;
 pub mod lane;
 pub mod limits;
 mod link;
 mod publisher;
+pub mod releases;
 pub mod resume;
 mod router;
 mod sentinel;

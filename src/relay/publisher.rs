@@ -23,7 +23,7 @@ use crate::kafka::class::Class;
 use crate::kafka::delivery::{Deliveries, Generation, Outcome, Report};
 use crate::kafka::producer::{Producer, ProducerSettings, Sent};
 use crate::kafka::topics::Sizes;
-use crate::outbox::{Event, Record, Source};
+use crate::outbox::{Event, MappingError, Position, Record, Source};
 use crate::telemetry::Metrics;
 
 /// How long a producer may report nothing while the brokers are healthy, at first and at most.
@@ -32,6 +32,33 @@ const PATIENCE_MAX: Duration = Duration::from_secs(300);
 
 /// How long what the brokers said counts as what they say now.
 const FRESH: Duration = Duration::from_secs(3);
+
+/// What can be published.
+pub(super) trait Publish {
+    /// The record; `now_ms` is the Unix time in milliseconds.
+    fn record<'a>(&'a self, source: &'a Source, now_ms: i64) -> Result<Record<'a>, MappingError>;
+
+    /// Where it stands.
+    fn position(&self) -> Position;
+}
+
+impl Publish for Event {
+    fn record<'a>(&'a self, source: &'a Source, now_ms: i64) -> Result<Record<'a>, MappingError> {
+        Record::of(self, source, now_ms)
+    }
+
+    fn position(&self) -> Position {
+        Self::position(self)
+    }
+}
+
+/// An event that is to be held, or whose topic is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    pub(super) handle: Handle,
+    pub(super) class: Class,
+    pub(super) code: RDKafkaErrorCode,
+}
 
 /// What the producer is doing.
 enum Phase {
@@ -69,6 +96,12 @@ pub(super) struct Publisher {
     /// Generations in a row that ended with a refusal in this partition and without an acknowledgement there.
     attempts: HashMap<LaneId, u32>,
     reports: Vec<Report>,
+    /// Refusals that the driver has to see to before anything more is sent.
+    refusals: Vec<Refusal>,
+    /// A new generation has begun and nothing of it has been sent.
+    is_new: bool,
+    /// There is a place for events that cannot be published.
+    can_hold: bool,
     metrics: Metrics,
 }
 
@@ -91,10 +124,33 @@ impl Publisher {
             is_full: false,
             attempts: HashMap::new(),
             reports: Vec::new(),
+            refusals: Vec::new(),
+            is_new: false,
+            can_hold: false,
             metrics,
         };
         publisher.create()?;
         Ok(publisher)
+    }
+
+    /// From now on there is a place, or none, for events that cannot be published.
+    pub(super) const fn set_can_hold(&mut self, can_hold: bool) {
+        self.can_hold = can_hold;
+    }
+
+    /// What is to be held. Nothing more is sent until this is taken.
+    pub(super) fn take_refusals(&mut self) -> Vec<Refusal> {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// Whether a new generation has begun since the last time. Nothing of it is sent until this is asked.
+    pub(super) const fn take_is_new(&mut self) -> bool {
+        std::mem::replace(&mut self.is_new, false)
+    }
+
+    /// Ends the generation because of something that was learnt elsewhere.
+    pub(super) fn rewind(&mut self) {
+        self.end(true);
     }
 
     fn create(&mut self) -> Result<(), Halt> {
@@ -141,9 +197,9 @@ impl Publisher {
     }
 
     /// Hands over what may be sent.
-    pub(super) fn send(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
+    pub(super) fn send<E: Publish>(&mut self, core: &mut Core<E>, router: &Router, now: Duration) -> Result<(), Halt> {
         let (Phase::Running, Some(producer)) = (&self.phase, &self.producer) else { return Ok(()) };
-        if self.is_fenced || !self.burst.is_due(core.waiting(), now) {
+        if self.is_fenced || !self.refusals.is_empty() || self.is_new || !self.burst.is_due(core.waiting(), now) {
             return Ok(());
         }
         let now_ms = unix_ms();
@@ -151,7 +207,7 @@ impl Publisher {
         let mut refused = None;
         let mut is_broken = false;
         core.send_ready(now, |handle, event| {
-            let sent = match (router.target(handle.lane()), Record::of(event, &self.source, now_ms)) {
+            let sent = match (router.target(handle.lane()), event.record(&self.source, now_ms)) {
                 (Some(target), Ok(record)) => producer.send(target, &record, handle.to_tag()),
                 // Both were checked when the event came.
                 _ => Sent::Refused(RDKafkaErrorCode::InvalidRecord),
@@ -180,13 +236,23 @@ impl Publisher {
             self.fatal(RDKafkaErrorCode::Fatal);
         }
         match refused {
+            // It never came to the producer, so it takes nothing with it.
+            Some((handle, code)) if self.can_hold && Class::of(code) == Class::Record => {
+                self.refusals.push(Refusal { handle, class: Class::Record, code });
+                Ok(())
+            }
             Some((handle, code)) => self.refused(handle, code, core.is_front(handle), core, router),
             None => Ok(()),
         }
     }
 
     /// Takes the reports that have come and moves on to the next phase where one is over.
-    pub(super) fn proceed(&mut self, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
+    pub(super) fn proceed<E: Publish>(
+        &mut self,
+        core: &mut Core<E>,
+        router: &Router,
+        now: Duration,
+    ) -> Result<(), Halt> {
         let mut reports = std::mem::take(&mut self.reports);
         self.deliveries.take(&mut reports);
         if !reports.is_empty() {
@@ -211,6 +277,7 @@ impl Publisher {
             }
             Phase::Waiting { until } if Instant::now() >= *until && !self.is_fenced => {
                 core.restart_generation();
+                self.is_new = true;
                 self.create()?;
                 tracing::info!(
                     generation = self.generation.0,
@@ -224,12 +291,18 @@ impl Publisher {
     }
 
     /// When events are to be handed over at the latest; `None` where none can be.
-    pub(super) fn send_deadline(&self, core: &Core<Event>) -> Option<Duration> {
+    pub(super) fn send_deadline<E>(&self, core: &Core<E>) -> Option<Duration> {
         let is_sending = matches!(self.phase, Phase::Running) && !self.is_fenced && !self.is_full;
         (is_sending && core.has_ready()).then(|| self.burst.deadline())
     }
 
-    fn report(&mut self, outcome: Outcome, core: &mut Core<Event>, router: &Router, now: Duration) -> Result<(), Halt> {
+    fn report<E: Publish>(
+        &mut self,
+        outcome: Outcome,
+        core: &mut Core<E>,
+        router: &Router,
+        now: Duration,
+    ) -> Result<(), Halt> {
         match outcome {
             Outcome::Acknowledged(tag) => {
                 let handle = Handle::from_tag(tag);
@@ -258,37 +331,43 @@ impl Publisher {
         }
     }
 
-    fn refused(
+    fn refused<E: Publish>(
         &mut self,
         handle: Handle,
         code: RDKafkaErrorCode,
         is_alone: bool,
-        core: &mut Core<Event>,
+        core: &mut Core<E>,
         router: &Router,
     ) -> Result<(), Halt> {
         let attempts = self.attempts.get(&handle.lane()).copied().unwrap_or_default();
         let topic = router.target(handle.lane()).map_or("", |(topic, _)| topic);
-        match on_refusal(Class::of(code), is_alone, attempts) {
-            Verdict::Ignore => Ok(()),
-            Verdict::Rewind { isolate } => {
-                if isolate {
-                    core.isolate(handle);
+        let class = Class::of(code);
+        let is_held = match on_refusal(class, is_alone, attempts, self.can_hold) {
+            Verdict::Ignore => return Ok(()),
+            Verdict::Rewind { suspect } => {
+                if suspect {
+                    core.suspect(handle);
                 }
-                if self.end(true) {
-                    *self.attempts.entry(handle.lane()).or_default() += 1;
-                    tracing::warn!(topic, %code, "an event was not accepted; everything unresolved is sent again, in order");
-                }
-                Ok(())
+                false
             }
+            Verdict::Hold | Verdict::HoldTopic => true,
             Verdict::Halt => {
-                let position = core.event(handle).map(Event::position);
-                Err(Halt::new(Reason::Refused, position, format!("topic {topic} refuses it: {code}")))
+                let position = core.event(handle).map(Publish::position);
+                return Err(Halt::new(Reason::Refused, position, format!("topic {topic} refuses it: {code}")));
             }
+        };
+        if is_held {
+            self.refusals.push(Refusal { handle, class, code });
         }
+        if self.end(true) {
+            *self.attempts.entry(handle.lane()).or_default() += 1;
+            tracing::warn!(topic, %code, "an event was not accepted; everything unresolved is sent again, in order");
+        }
+        Ok(())
     }
 
     /// Since when the producer has reported nothing, though it should have; `None` where it need not have.
-    pub(super) fn silent_since(&self, core: &Core<Event>) -> Option<Instant> {
+    pub(super) fn silent_since<E>(&self, core: &Core<E>) -> Option<Instant> {
         let is_sending = matches!(self.phase, Phase::Running) && !self.is_fenced && core.outstanding() > 0;
         is_sending.then_some(self.reported_at)
     }

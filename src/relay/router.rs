@@ -18,12 +18,15 @@ struct Route {
     lanes: Vec<LaneId>,
 }
 
-/// Where an event goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Destination {
-    pub(super) lane: LaneId,
-    /// The topic's `max.message.bytes`.
-    pub(super) message_bytes_max: usize,
+/// The partition of an event. One without a key still goes the same way each time that it is sent.
+pub(super) fn partition(event: &Event, partitions: u32) -> Result<u32, MappingError> {
+    if let Some(partition) = event.partition(partitions)? {
+        return Ok(partition);
+    }
+    Ok(match event.key()? {
+        Some(key) => partition_of(&key, partitions),
+        None => partition_of(event.id(), partitions),
+    })
 }
 
 /// A topic was created again with fewer partitions, so some of what is in the window has no partition any more.
@@ -45,24 +48,31 @@ pub(super) struct Router {
 }
 
 impl Router {
-    /// The event's place; an error with the topic's name where that topic is not known yet.
-    pub(super) fn route(&mut self, event: &Event) -> Result<Result<Destination, String>, MappingError> {
-        event.topic(&mut self.name)?;
-        let Some(route) = self.by_name.get(&self.name).and_then(|index| self.routes.get(*index)) else {
-            return Ok(Err(self.name.clone()));
-        };
-        let partition = match event.partition(route.topic.partitions)? {
-            Some(partition) => partition,
-            // An event without a key still goes the same way each time that it is sent.
-            None => match event.key()? {
-                Some(key) => partition_of(&key, route.topic.partitions),
-                None => partition_of(event.id(), route.topic.partitions),
-            },
-        };
-        match route.lanes.get(partition as usize) {
-            Some(lane) => Ok(Ok(Destination { lane: *lane, message_bytes_max: route.topic.message_bytes_max })),
-            None => Ok(Err(self.name.clone())),
-        }
+    /// Notes the name of the event's topic, for [`Router::here`].
+    pub(super) fn name(&mut self, event: &Event) -> Result<(), MappingError> {
+        event.topic(&mut self.name)
+    }
+
+    /// The topic that was named last.
+    pub(super) fn here(&self) -> &str {
+        &self.name
+    }
+
+    /// The topic, if it is in use.
+    pub(super) fn find(&self, name: &str) -> Option<Topic> {
+        self.by_name.get(name).and_then(|index| self.routes.get(*index)).map(|route| route.topic)
+    }
+
+    /// The lane of a partition.
+    pub(super) fn lane(&self, topic: &str, partition: u32) -> Option<LaneId> {
+        let route = self.by_name.get(topic).and_then(|index| self.routes.get(*index))?;
+        route.lanes.get(partition as usize).copied()
+    }
+
+    /// All lanes of a topic.
+    pub(super) fn lanes(&self, topic: &str) -> &[LaneId] {
+        let route = self.by_name.get(topic).and_then(|index| self.routes.get(*index));
+        route.map_or(&[], |route| &route.lanes)
     }
 
     /// Topic and partition of a lane.

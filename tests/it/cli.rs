@@ -225,7 +225,7 @@ async fn a_row_beyond_the_limit_is_named_and_the_socket_works_too() {
     let kafka = shared_kafka().await;
     let scenario = Scenario::new(&postgres, kafka).await;
     let _consumer = scenario.consume();
-    let mut command = scenario.relay().flag("--max-message-bytes", "100KiB");
+    let mut command = scenario.relay().flag("--max-message-bytes", "100KiB").flag("--on-failure", "halt");
     command.database_url = postgres.socket_conninfo(&scenario.database);
     let mut relay = command.start();
     relay.ready().await;

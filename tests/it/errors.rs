@@ -29,7 +29,10 @@ async fn each_wrong_turn_has_its_message_its_code_and_loses_nothing() {
         let scenario = Scenario::new(shared_postgres(version).await, shared_kafka().await).await;
         let sql = scenario.sql().await;
         scenario.write(&Plan { events: Some(500), ..Plan::default() }).done().await;
-        let relay = || scenario.relay().flag("--start-limit", "1s").flag("--topic-wait", "1s");
+        let relay = || {
+            let relay = scenario.relay().flag("--start-limit", "1s").flag("--topic-wait", "1s");
+            relay.flag("--on-failure", "halt")
+        };
 
         wrong_addresses(&scenario).await;
         for (flag, value, code, parts) in [

@@ -8,6 +8,7 @@ mod demo;
 mod errors;
 mod golden;
 mod harness;
+mod held;
 mod large;
 mod restart;
 mod servers;

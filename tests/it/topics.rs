@@ -97,14 +97,14 @@ async fn a_producer_that_fails_with_1_000_events_in_flight_keeps_the_order() {
 async fn a_topic_that_does_not_exist_is_waited_for_and_then_named() {
     let kafka = shared_kafka().await;
     let scenario = Scenario::without_topic(shared_postgres(newest()).await, &kafka.bootstrap()).await;
-    let mut relay = scenario.relay().flag("--topic-wait", "3s").start();
+    let mut relay = scenario.relay().flag("--topic-wait", "3s").flag("--on-failure", "halt").start();
     relay.ready().await;
     scenario.write(&Plan { events: Some(100), ..Plan::default() }).done().await;
     let status = relay.ended(Duration::from_secs(30)).await;
     assert_eq!(status.code(), Some(78), "{}", relay.log());
     assert!(relay.log().contains(&format!("the topic {} does not exist", scenario.topic)), "{}", relay.log());
 
-    let mut relay = scenario.relay().start();
+    let mut relay = scenario.relay().flag("--on-failure", "halt").start();
     relay.logged("create it within 30s").await;
     kafka.create_topic(&scenario.topic, PARTITIONS, &[]).await;
     let _consumer = scenario.consume();
@@ -139,7 +139,8 @@ async fn an_event_that_cannot_be_published_stops_the_relay_in_front_of_it() {
     let scenario = Scenario::without_topic(shared_postgres(newest()).await, &kafka.bootstrap()).await;
     kafka.create_topic(&scenario.topic, PARTITIONS, &[("max.message.bytes", "20000")]).await;
     let _consumer = scenario.consume();
-    let mut relay = scenario.start().await;
+    let mut relay = scenario.relay().flag("--on-failure", "halt").start();
+    relay.ready().await;
     scenario.write(&Plan { events: Some(100), ..Plan::default() }).done().await;
     let too_large = Plan {
         events: Some(1),

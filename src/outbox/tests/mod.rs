@@ -281,7 +281,7 @@ fn the_first_rule_that_fits_wins() {
     let rule = |pattern: &str, then| Rule { when: vec![Condition::new("event_type", [pattern])], then };
     let change = |topic: &str| Action::Change(Change { topic: Some(topic.parse().unwrap()), ..Change::default() });
     let headers = vec![("kind".to_owned(), "{aggregate_type|lower}!".parse().unwrap())];
-    let more = Action::Change(Change { key: Some(Key::None), headers, topic: None });
+    let more = Action::Change(Change { key: Some(Key::None), headers, ..Change::default() });
     let rules = vec![rule("Audit*", Action::Drop), rule("OrderP*", change("placed")), rule("Order*", more)];
     let mapping = Mapping { rules, ..Mapping::default() };
     let of = |event_type| {

@@ -11,7 +11,10 @@ impl<E> Core<E> {
     /// Everything before this point is resolved.
     #[must_use]
     pub fn frontier(&self) -> Mark {
-        self.lanes.iter().filter_map(Lane::front).map(|entry| entry.floor).min().unwrap_or(self.received)
+        let in_lanes = self.lanes.iter().filter_map(Lane::front).map(|entry| entry.floor);
+        // Floors are ordered as positions are.
+        let on_shelf = self.shelf.values().next().map(|shelved| shelved.floor);
+        in_lanes.chain(on_shelf).min().unwrap_or(self.received)
     }
 
     /// When a status is due, given that nothing else happens.
@@ -49,13 +52,15 @@ impl<E> Core<E> {
     /// The event, while it is unresolved.
     #[must_use]
     pub fn event(&self, handle: Handle) -> Option<&E> {
-        self.lanes.get(handle.lane().index())?.get(handle.number()).map(|entry| &entry.event)
+        self.lanes.get(handle.lane().index())?.get(handle.number())?.event.as_ref()
     }
 
     /// The oldest unresolved event, and since when it waits.
     #[must_use]
     pub fn oldest(&self) -> Option<(Position, Duration)> {
-        self.lanes.iter().filter_map(Lane::front).map(|entry| (entry.position, entry.arrived)).min()
+        let in_lanes = self.lanes.iter().filter_map(Lane::front).map(|entry| (entry.position, entry.arrived));
+        let on_shelf = self.shelf.values().next().map(|shelved| (shelved.position, shelved.arrived));
+        in_lanes.chain(on_shelf).min()
     }
 
     /// Events in the window.
@@ -76,10 +81,10 @@ impl<E> Core<E> {
         self.outstanding
     }
 
-    /// Events that are not with the producer.
+    /// Events that are to be handed to the producer.
     #[must_use]
-    pub const fn waiting(&self) -> usize {
-        self.unresolved_events.saturating_sub(self.outstanding)
+    pub fn waiting(&self) -> usize {
+        self.unresolved_events.saturating_sub(self.outstanding + self.shelf.len())
     }
 
     /// Events of whole transactions that the last status did not cover: what a crash repeats, beside the open transaction.

@@ -21,8 +21,8 @@ impl<E> Core<E> {
     pub fn send_ready(&mut self, now: Duration, mut send: impl FnMut(Handle, &E) -> SendOutcome) {
         while let Some(id) = self.ready.pop_front() {
             let Some(lane) = self.lanes.get_mut(id.index()) else { continue };
-            while let Some((number, entry)) = lane.next_to_send(now, self.limits.cold_after) {
-                match send(Handle::new(id, number), &entry.event) {
+            while let Some((number, event)) = lane.next_to_send(now, self.limits.cold_after) {
+                match send(Handle::new(id, number), event) {
                     SendOutcome::Queued => {
                         lane.mark_sent();
                         self.outstanding += 1;
@@ -81,10 +81,10 @@ impl<E> Core<E> {
         self.lanes.get(handle.lane().index()).is_some_and(|lane| lane.is_next(handle.number()))
     }
 
-    /// From the next generation on, this event's partition gets one record at a time until what it holds has passed.
-    pub fn isolate(&mut self, handle: Handle) {
+    /// From the next generation on, this event goes alone in its partition.
+    pub fn suspect(&mut self, handle: Handle) {
         if let Some(lane) = self.lanes.get_mut(handle.lane().index()) {
-            lane.isolate();
+            lane.suspect(handle.number());
         }
     }
 

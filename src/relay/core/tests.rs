@@ -94,21 +94,69 @@ fn a_partition_that_was_idle_for_long_is_cold_again() {
 }
 
 #[test]
-fn an_isolated_partition_gets_one_record_at_a_time_until_what_it_held_has_passed() {
+fn a_suspect_goes_alone_and_the_others_do_not() {
+    let mut core = core(100);
+    receive(&mut core, 1100, 1);
+    publish_all(&mut core);
+    receive(&mut core, 1200, 4);
+    assert_eq!(send(&mut core), [1, 2, 3, 4]);
+    assert_eq!(core.give_back(Handle::new(lane(), 3)), Some(false));
+    core.suspect(Handle::new(lane(), 3));
+    core.restart_generation();
+    receive(&mut core, 1300, 2);
+    // The partition is cold at first.
+    assert_eq!(send(&mut core), [1]);
+    acknowledge(&mut core, [1]);
+    assert_eq!(send(&mut core), [2]);
+    acknowledge(&mut core, [2]);
+    assert_eq!(send(&mut core), [3]);
+    acknowledge(&mut core, [3]);
+    assert_eq!(send(&mut core), [4, 5, 6]);
+}
+
+#[test]
+fn what_is_taken_out_keeps_the_frontier_until_it_is_stored() {
     let mut core = core(100);
     receive(&mut core, 1100, 1);
     publish_all(&mut core);
     receive(&mut core, 1200, 3);
     assert_eq!(send(&mut core), [1, 2, 3]);
-    assert_eq!(core.give_back(Handle::new(lane(), 1)), Some(false));
-    core.isolate(Handle::new(lane(), 1));
+    (1..=3).for_each(|number| {
+        core.give_back(Handle::new(lane(), number));
+    });
     core.restart_generation();
-    receive(&mut core, 1300, 2);
-    for number in 1..=3 {
-        assert_eq!(send(&mut core), [number]);
-        acknowledge(&mut core, [number]);
+    // The guilty one and one behind it; the one between them stays.
+    let guilty = core.take_out(lane(), |handle, _| handle.number() == 1);
+    let behind = core.take_out(lane(), |handle, _| handle.number() == 3);
+    assert_eq!((guilty.len(), behind.len(), core.shelved(), core.unresolved_events()), (1, 1, 2, 3));
+    assert_eq!(core.event(Handle::new(lane(), 1)), None);
+    assert_eq!(send(&mut core), [2]);
+    acknowledge(&mut core, [2]);
+    assert_eq!(core.frontier().end, end(1110), "the held ones are not stored");
+    receive(&mut core, 1300, 1);
+    assert_eq!(send(&mut core), [4]);
+    acknowledge(&mut core, [4]);
+    assert!(core.stored(behind[0].0) && !core.stored(behind[0].0));
+    assert_eq!(core.frontier().end, end(1110));
+    assert!(core.stored(guilty[0].0));
+    assert_eq!(core.frontier().end, end(1310));
+    assert_eq!((core.unresolved_events(), core.unresolved_bytes(), core.oldest()), (0, 0, None));
+}
+
+#[test]
+fn a_shelved_event_counts_and_comes_again_as_resolved() {
+    let mut core = core(3);
+    begin(&mut core, 1100).unwrap();
+    for row in 0..3 {
+        let Arrival::New(position) = core.row().unwrap() else { panic!("row {row}") };
+        core.shelve(position, 10, NOW);
     }
-    assert_eq!(send(&mut core), [4, 5]);
+    core.commit(end(1110)).unwrap();
+    assert!(!core.takes_more());
+    assert_eq!(core.frontier().end, end(1000));
+    core.resume(end(1000));
+    begin(&mut core, 1100).unwrap();
+    assert_eq!(core.row().unwrap(), Arrival::Resolved);
 }
 
 #[test]

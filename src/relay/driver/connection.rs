@@ -3,7 +3,11 @@
 use tokio::time::Instant;
 
 use super::{FINISH_LIMIT, Relay};
+use crate::outbox::OnFailure;
 use crate::postgres;
+use crate::recovery::held::Keeper;
+use crate::recovery::held::keeper::KeeperSettings;
+use crate::recovery::held::store::Owner;
 use crate::relay::halt::{Halt, Reason};
 use crate::relay::link::{Failure, LinkEvent, Session, classify_lost};
 use crate::relay::sentinel::Word;
@@ -65,19 +69,51 @@ impl Relay {
         let identity = session.identity.clone();
         self.intake.set_heirs(session.heirs.clone());
         let confirmed = session.confirmed;
+        let keeper = self.keeper(&session)?;
         if let Err(failure) = self.link.start(*session).await {
             return self.failed(failure);
         }
         tracing::info!(%confirmed, timeline = identity.timeline, "streaming from slot {:?}", self.settings.slot);
         self.system = Some(identity);
         self.core.resume(confirmed);
+        self.holder.begin(keeper, confirmed.lsn());
+        self.publisher.set_can_hold(self.holder.has_keeper());
         self.last_word = Instant::now();
         self.publisher.unfence();
+        self.holder.unfence();
         if !self.is_ready {
             self.is_ready = true;
             tracing::info!("ready: {}", self.settings.summary);
         }
         Ok(())
+    }
+
+    /// Who keeps the events that cannot be published, if there is a table for them and somebody wants that.
+    fn keeper(&self, session: &Session) -> Result<Option<Keeper>, Halt> {
+        let held = &self.settings.held;
+        match &session.held_table {
+            _ if self.holder.has_keeper() => Ok(None),
+            _ if held.on_failure == Some(OnFailure::Halt) && !self.settings.mapping.holds() => Ok(None),
+            Some(problem) if held.on_failure.is_some() || self.settings.mapping.holds() => {
+                Err(Halt::new(Reason::NoHeldTable, None, problem))
+            }
+            Some(problem) => {
+                tracing::warn!(
+                    "{problem}: an event that cannot be published stops the relay; `outboxd setup` makes the table"
+                );
+                Ok(None)
+            }
+            None => {
+                let owner = Owner { slot: self.settings.slot.clone(), system: session.identity.system_id.to_string() };
+                Ok(Some(Keeper::start(KeeperSettings {
+                    database: self.settings.database.clone(),
+                    owner,
+                    max_keys: held.max_keys,
+                    dead_retry: held.dead_retry,
+                    copies: held.dead_letter_topic.is_some(),
+                })))
+            }
+        }
     }
 
     fn failed(&mut self, failure: Failure) -> Result<(), Halt> {
@@ -146,6 +182,7 @@ impl Relay {
             Word::NotOurs => {
                 tracing::warn!("slot {:?} is no longer read by this connection", self.settings.slot);
                 self.publisher.fence(self.core.unresolved_events() > 0);
+                self.holder.fence();
                 self.disconnected();
             }
             Word::Stopping if self.stopping_until.is_none() => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Relay;
+use crate::kafka::class::Class;
 use crate::kafka::topics::Directory;
 use crate::relay::halt::{Halt, Reason};
 use crate::relay::intake::Pending;
@@ -16,13 +17,24 @@ const LOOK_AFTER: Duration = Duration::from_secs(4);
 impl Relay {
     /// Whether an event waits for its topic and the topic has just become known.
     pub(super) fn knows_pending_topic(&mut self) -> Result<bool, Halt> {
-        let Some(Pending { topic, .. }) = self.intake.pending() else { return Ok(false) };
+        let Some(Pending { topic, event }) = self.intake.pending() else { return Ok(false) };
         let undecodable = |error| Halt::new(Reason::Undecodable, None, error);
         if self.router.add(topic, &self.directory, &mut self.core).map_err(undecodable)? {
             self.awaited = None;
             return Ok(true);
         }
         match &mut self.awaited {
+            // It is not there: its events are held, and the others go on.
+            Some(awaited)
+                if awaited.topic == *topic
+                    && self.directory.is_missing(topic)
+                    && self.directory.failure().is_none()
+                    && self.holder.can_hold(event) =>
+            {
+                let now = self.started_at.elapsed();
+                self.awaited = None;
+                return Ok(self.holder.close_topic(topic, Class::NoTopic, now));
+            }
             Some(awaited) if awaited.topic == *topic => {
                 awaited.check(&self.directory, self.settings.times.topic_wait)?
             }
@@ -48,6 +60,8 @@ impl Relay {
             _ => {}
         }
         self.publisher.adapt(self.directory.sizes());
+        self.holder.learn_topics(&self.directory);
+        self.close_missing();
         let shrunk = self.router.refresh(&self.directory, &mut self.core);
         match shrunk.map_err(|error| Halt::new(Reason::Undecodable, None, error))? {
             Some(Shrunk { topic, before, now }) => {
@@ -55,6 +69,20 @@ impl Relay {
                 Err(Halt::new(Reason::TopicShrunk, None, what))
             }
             None => Ok(()),
+        }
+    }
+
+    /// A topic in use that is gone takes no events.
+    fn close_missing(&mut self) {
+        if self.directory.failure().is_some() || !self.holder.has_keeper() {
+            return;
+        }
+        let now = self.started_at.elapsed();
+        for topic in self.directory.missing() {
+            let lanes = self.router.lanes(topic);
+            if lanes.iter().any(|lane| self.core.front(*lane).is_some()) {
+                self.holder.close_topic(topic, Class::NoTopic, now);
+            }
         }
     }
 
@@ -74,8 +102,12 @@ impl Relay {
         if quiet < self.settings.times.silence {
             if self.link.is_up() {
                 self.publisher.unfence();
+                self.holder.unfence();
             }
             return;
+        }
+        if self.is_ready {
+            self.holder.fence();
         }
         if self.is_ready && self.publisher.fence(self.core.unresolved_events() > 0) {
             tracing::warn!("no word from the server for {quiet:.1?}: nothing is published until it speaks again");

@@ -131,17 +131,18 @@ impl Publisher {
         world.trace.note("refused", u64::from(row));
         let facts = *world.ledger.row(row);
         let class = Class::of(code);
-        match on_refusal(class, is_alone, self.attempts[facts.partition()]) {
+        match on_refusal(class, is_alone, self.attempts[facts.partition()], false) {
             Verdict::Ignore => Ok(()),
-            Verdict::Rewind { isolate } => {
-                if isolate {
-                    core.isolate(handle);
+            Verdict::Rewind { suspect } => {
+                if suspect {
+                    core.suspect(handle);
                 }
                 if self.end(true, world) {
                     self.attempts[facts.partition()] += 1;
                 }
                 Ok(())
             }
+            Verdict::Hold | Verdict::HoldTopic => unreachable!("nothing can be held here"),
             Verdict::Halt if class == Class::Record => {
                 assert_ne!(facts.guilt, Guilt::Innocent, "row {row} is innocent and halts the relay");
                 world.ledger.tally.count(Seen::GuiltyHalt);
