@@ -14,6 +14,8 @@ pub enum Point {
     AfterAck,
     /// A status that moves the frontier has been sent.
     AfterConfirm,
+    /// A payload is in the store, and its event is not with the producer.
+    AfterStore,
 }
 
 #[cfg(feature = "failpoints")]
@@ -46,6 +48,7 @@ mod active {
                 "after_produce" => Point::AfterProduce,
                 "after_ack" => Point::AfterAck,
                 "after_confirm" => Point::AfterConfirm,
+                "after_store" => Point::AfterStore,
                 _ => return None,
             },
             action: match action {

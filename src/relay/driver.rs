@@ -21,6 +21,7 @@ use super::link::{Link, Session};
 use super::publisher::Publisher;
 use super::router::Router;
 use super::signals::Signals;
+use super::upload::Uploads;
 use crate::config::run::RunSettings;
 use crate::failpoint::{Point, reached};
 use crate::kafka::topics::{Directory, Topics};
@@ -57,6 +58,7 @@ pub struct Relay {
     core: Core<Event>,
     router: Router,
     intake: Intake,
+    uploads: Uploads,
     publisher: Publisher,
     topics: Topics,
     directory: Arc<Directory>,
@@ -95,6 +97,7 @@ impl Relay {
             core: Core::new(settings.limits),
             router: Router::default(),
             intake: Intake::new(settings.table.clone(), settings.mapping.clone(), source.clone(), metrics.clone()),
+            uploads: Uploads::new(settings.claims.clone()),
             publisher: Publisher::new(settings.producer.clone(), source, metrics.clone())?,
             topics,
             directory: Arc::default(),
@@ -170,7 +173,7 @@ impl Relay {
                     return Ok(());
                 }
             }
-            if !self.knows_pending_topic()? {
+            if !self.knows_pending_topic()? && !self.has_stored_pending(now) {
                 return Ok(());
             }
         }
@@ -188,8 +191,8 @@ impl Relay {
         self.may_take() && !self.intake.has_block() && self.intake.pending().is_none() && self.core.takes_more()
     }
 
-    /// Waits for the next thing that happens. Earlier branches go first: a signal, reports (they make room), what is known
-    /// of topics, the clock, and last the stream.
+    /// Waits for the next thing that happens. Earlier branches go first: a signal, reports (they make room), a payload
+    /// that is stored, what is known of topics, the clock, and last the stream.
     async fn wait(&mut self) {
         let read = self.wants_to_read();
         let status_at = self.started_at + self.core.status_deadline();
@@ -202,6 +205,7 @@ impl Relay {
             biased;
             () = self.signals.next() => self.signalled(),
             () = self.publisher.wait() => {}
+            () = self.uploads.wait() => {}
             () = self.topics.changed() => {
                 if let Err(halt) = self.learn_topics() {
                     self.halt(halt);

@@ -10,7 +10,9 @@ use super::resume::{OtherHistory, TransactionId};
 use super::router::Router;
 use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
-use crate::outbox::{Event, Filtered, Mapping, MappingError, Position, Record, Shape, Source, Tables, TablesError};
+use crate::outbox::{
+    Event, Filtered, Mapping, MappingError, Object, Position, Receipt, Record, Shape, Source, Tables, TablesError,
+};
 use crate::pgoutput::{self, Column, Message, Tuple};
 use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
@@ -20,7 +22,7 @@ use crate::telemetry::Metrics;
 pub(super) enum Taken {
     /// All of it.
     Whole,
-    /// The window is full, or a topic is not known yet; the rest waits.
+    /// The window is full, or an event has to wait; so does the rest.
     Part,
     /// The server has ended the stream.
     Done,
@@ -30,11 +32,22 @@ pub(super) enum Taken {
     OtherHistory(OtherHistory),
 }
 
-/// An event whose topic is not known yet. It stands in front of everything behind it.
+/// An event that has to wait. It stands in front of everything behind it.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) event: Event,
-    pub(super) topic: String,
+    pub(super) awaits: Awaits,
+}
+
+/// What an event waits for.
+#[derive(Debug)]
+pub(super) enum Awaits {
+    /// Its topic is not known yet.
+    Topic(String),
+    /// Its payload is not in the store yet.
+    Store(Object),
+    /// Nothing any more.
+    Nothing,
 }
 
 /// What the stream has told so far about tables, and the part of it that has not been taken yet.
@@ -77,9 +90,17 @@ impl Intake {
         self.block.is_some()
     }
 
-    /// The event whose topic is not known.
+    /// The event that waits.
     pub(super) const fn pending(&self) -> Option<&Pending> {
         self.pending.as_ref()
+    }
+
+    /// The payload of the event that waits is in the store, and so it waits no longer.
+    pub(super) fn stored(&mut self, receipt: Receipt) {
+        if let Some(Pending { event, awaits }) = &mut self.pending {
+            event.stored(receipt);
+            *awaits = Awaits::Nothing;
+        }
     }
 
     /// A block has come; it is taken by [`Intake::proceed`].
@@ -97,7 +118,8 @@ impl Intake {
         now: Duration,
         to_boundary: bool,
     ) -> Result<Taken, Halt> {
-        if let Some(Pending { event, .. }) = self.pending.take() {
+        if let Some(Pending { event, .. }) = self.pending.take_if(|pending| !matches!(pending.awaits, Awaits::Store(_)))
+        {
             self.enter(event, core, router, now)?;
         }
         let Some(block) = self.block.take() else { return Ok(Taken::Whole) };
@@ -193,12 +215,16 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts an event into its lane, or holds it while its topic is not known.
+    /// Puts an event into its lane, or holds it while its topic is not known or its payload is not in the store.
     fn enter(&mut self, event: Event, core: &mut Core<Event>, router: &mut Router, now: Duration) -> Result<(), Halt> {
         let position = event.position();
         let unmappable = |error| Halt::new(Reason::Unmappable, Some(position), error);
         match router.route(&event).map_err(unmappable)? {
             Ok(destination) => {
+                if let Some(object) = event.to_store(&self.source).map_err(unmappable)? {
+                    self.pending = Some(Pending { event, awaits: Awaits::Store(object) });
+                    return Ok(());
+                }
                 // What a broker would refuse for certain is refused before it is sent: afterwards it would take its
                 // batch with it.
                 let size = Record::of(&event, &self.source, 0).map_err(unmappable)?.size_min();
@@ -210,7 +236,7 @@ impl Intake {
                 core.push(destination.lane, position, event, bytes, now);
                 reached(Point::AfterReceive);
             }
-            Err(topic) => self.pending = Some(Pending { event, topic }),
+            Err(topic) => self.pending = Some(Pending { event, awaits: Awaits::Topic(topic) }),
         }
         Ok(())
     }
