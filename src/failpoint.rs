@@ -22,6 +22,8 @@ pub enum Point {
     AfterRelease,
     /// What became of them is written down.
     AfterSettle,
+    /// A payload is in the store, and its event is not with the producer.
+    AfterStore,
 }
 
 #[cfg(feature = "failpoints")]
@@ -58,6 +60,7 @@ mod active {
                 "after_hold" => Point::AfterHold,
                 "after_release" => Point::AfterRelease,
                 "after_settle" => Point::AfterSettle,
+                "after_store" => Point::AfterStore,
                 _ => return None,
             },
             action: match action {

@@ -43,6 +43,7 @@
 //! | `check` | `outboxd check`: what both ends say about themselves, and what it means, with remedies |
 //! | [`config`] | typed settings; all mistakes reported together; secrets |
 //! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
+//! | `claims` | the store of payloads that are too large to travel: a folder or a bucket |
 //! | `kafka` | producer, delivery reports, topics, error classes |
 //! | [`outbox`] | mapping, shape of the table, event, topic, record |
 //! | [`pgoutput`] | the plugin's messages; relations as they change |
@@ -51,7 +52,7 @@
 //! | `terminal` | colours, where a person looks |
 //! | `failpoint` | where tests break the relay |
 //!
-//! Imports point one way: cli -> check, demo, relay -> kafka, outbox -> pgoutput -> postgres, config, telemetry.
+//! Imports point one way: cli -> check, demo, relay -> kafka, claims, outbox -> pgoutput -> postgres, config, telemetry.
 //!
 //! # Where this differs from the plan that it began with
 //!
@@ -71,12 +72,16 @@
 //! - **Delivery reports are polled by a thread of our own** (`kafka::poller`): rdkafka's spins, at a hundredth of a core.
 //! - **Naps over TCP grow to 16 ms in a flood** (`postgres::gather`): until the reader acknowledges, the walsender's congestion
 //!   window makes it join what it writes to few large packets.
+//! - **A payload that goes into a store** (`--claim-check-to`) is put there before its event enters the window, one at a time:
+//!   all behind it waits, as behind a topic that is not known (`relay::upload`). A decoded `bytea` is in memory beside its row then.
 //! - **A row that the filters leave out** has a position like any other, so that a filter changes nobody else's.
 //! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
 //!   topic's, so one small topic does not refuse another's large events.
 
 #[cfg(feature = "relay")]
 pub mod check;
+#[cfg(feature = "relay")]
+pub mod claims;
 #[cfg(feature = "relay")]
 pub mod cli;
 pub mod config;

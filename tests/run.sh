@@ -23,7 +23,7 @@ main() {
     stage "tools" tests/servers/tools.sh
     choose_servers
     tests/servers/clean.sh
-    stage "binaries of PostgreSQL ${versions[*]} and Kafka" binaries
+    stage "binaries of PostgreSQL ${versions[*]}, Kafka and moto" binaries
     if [ "$OUTBOXD_TEST_SERVERS" = containers ]; then
         stage "images of PostgreSQL ${versions[*]} and Kafka" tests/servers/images.sh "${versions[@]}"
     fi
@@ -74,7 +74,8 @@ start_engine() {
 
 binaries() {
     tests/servers/binaries.sh postgres "${versions[@]}" &&
-        tests/servers/binaries.sh kafka
+        tests/servers/binaries.sh kafka &&
+        tests/servers/binaries.sh moto
 }
 
 leave() {

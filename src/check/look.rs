@@ -9,6 +9,7 @@ use super::finding::Finding;
 use super::routes::Routes;
 use super::slot::View;
 use super::{Settings, server, slot, table, topics};
+use crate::claims::Store;
 use crate::kafka::preflight::{Cluster, Preflight, TopicConfig};
 use crate::outbox::{Role, Template};
 use crate::postgres::preflight::{self, Publication, Table};
@@ -17,13 +18,29 @@ use crate::postgres::{self, ReplicationConnection, StreamSettings, sql};
 
 /// Everything that was found, the database's end first.
 pub async fn check(settings: &Settings) -> Vec<Finding> {
-    let (database, brokers) = tokio::join!(look_at_database(settings), look_at_brokers(settings));
+    let (database, brokers, store) =
+        tokio::join!(look_at_database(settings), look_at_brokers(settings), look_at_store(settings));
     let (mut findings, outbox) = database;
     match brokers {
         Ok((preflight, cluster)) => findings.extend(look_at_topics(settings, &preflight, &cluster, &outbox).await),
         Err(finding) => findings.push(finding),
     }
+    findings.extend(store);
     findings
+}
+
+/// Whether the store of large payloads takes some, if there is to be one.
+async fn look_at_store(settings: &Settings) -> Option<Finding> {
+    const CHECK: &str = "claim_store";
+    let place = settings.mapping.claim_check_to.as_ref()?;
+    let store = match Store::open(place) {
+        Ok(store) => store,
+        Err(what) => return Some(Finding::error(CHECK, what, "correct --claim-check-to or its settings")),
+    };
+    Some(match store.probe().await {
+        Ok(()) => Finding::ok(CHECK, format_args!("{place} takes payloads")),
+        Err(trouble) => Finding::error(CHECK, format_args!("{place}: {}", trouble.words()), trouble.remedy()),
+    })
 }
 
 /// What the outbox tells about what is to be published.

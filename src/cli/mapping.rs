@@ -53,6 +53,11 @@ pub struct MappingArgs {
     /// names source, row and column. So does one of a row beyond --max-message-bytes.
     #[arg(long, value_name = "BYTES", env = "OUTBOXD_CLAIM_CHECK_ABOVE")]
     claim_check_above: Option<String>,
+    /// Puts such a payload there before the record is sent, which then has the URL in the header and, with the number of bytes and
+    /// their SHA-256, in its value: file:///folder, or s3://bucket/prefix with the variables AWS_*. Not that of a row beyond
+    /// --max-message-bytes.
+    #[arg(long, value_name = "URL", env = "OUTBOXD_CLAIM_CHECK_TO")]
+    claim_check_to: Option<String>,
     /// Only rows whose status is one of these; the others are counted and left out.
     #[arg(long, value_name = "STATUS", env = "OUTBOXD_STATUS_FILTER", value_delimiter = ',')]
     status_filter: Vec<String>,
@@ -71,6 +76,11 @@ impl MappingArgs {
         };
         let above = self.claim_check_above.as_ref();
         mapping.claim_check_above = above.map(|text| bytes("--claim-check-above", text, 0, mistakes));
+        let to = self.claim_check_to.as_ref();
+        mapping.claim_check_to = to.and_then(|text| mistakes.note("--claim-check-to", text.parse()));
+        if to.is_some() && above.is_none() {
+            mistakes.add("--claim-check-to", "does nothing without --claim-check-above, which says from what size on");
+        }
         for choice in &self.column {
             mistakes.note("--column", mapping.columns.name(choice));
         }

@@ -10,6 +10,7 @@ use super::exit::{Class, Failed};
 use super::held::HeldArgs;
 use super::mapping::MappingArgs;
 use super::target::TargetArgs;
+use crate::claims::Store;
 use crate::config::run::{Mistakes, RunSettings, Times};
 use crate::relay::Relay;
 use crate::relay::limits::Limits;
@@ -98,6 +99,8 @@ impl RunArgs {
         let mut mistakes = effective.mistakes();
         let target = self.target.check(&mut mistakes);
         let mapping = self.mapping.mapping(effective, &mut mistakes);
+        let claims = mapping.claim_check_to.as_ref();
+        let claims = claims.and_then(|place| mistakes.note("--claim-check-to", Store::open(place)));
         let gather = self.gather(&mut mistakes);
         let new_topics = self.create_topics.as_ref();
         let new_topics = new_topics.and_then(|text| mistakes.note("--create-topics", text.parse()));
@@ -115,6 +118,7 @@ impl RunArgs {
                 database: target.database,
                 table: target.table,
                 mapping,
+                claims,
                 producer,
                 new_topics,
                 limits,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::held::HeldSettings;
+use crate::claims::Store;
 use crate::kafka::creation::NewTopics;
 use crate::kafka::producer::ProducerSettings;
 use crate::kafka::properties::Properties;
@@ -26,6 +27,8 @@ pub struct RunSettings {
     pub source: String,
     /// What is made of rows.
     pub mapping: Mapping,
+    /// The store of payloads that are too large to travel; `None` leaves them in the table.
+    pub claims: Option<Store>,
     /// What producers are made from.
     pub producer: ProducerSettings,
     /// How topics are made that do not exist; `None` is not at all.

@@ -1,11 +1,14 @@
 //! One committed row of the outbox, mapped without copying it.
 
+mod claimed;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use claimed::Claim;
 use smallvec::SmallVec;
 
 use super::columns::Role;
@@ -42,8 +45,7 @@ pub struct Event {
     fields: SmallVec<[Field; FIELDS]>,
     /// The rule that fits.
     rule: Option<u16>,
-    /// The payload stays in the table.
-    is_claimed: bool,
+    claim: Claim,
 }
 
 /// Why a row is not to be published.
@@ -69,16 +71,18 @@ impl Event {
     ) -> Result<Self, MappingError> {
         let row = tuple.as_bytes();
         let mut fields = SmallVec::from_elem(Field::NULL, shape.width());
-        let mut is_claimed = false;
+        let mut claim = Claim::Travels;
         for (index, column) in tuple.columns().enumerate() {
             let Some((slot, field)) = shape.slot(index).and_then(|slot| Some((slot, fields.get_mut(slot)?))) else {
                 continue;
             };
-            is_claimed |= matches!(column, Column::Text(value) if shape.is_claimed(slot, value.len()));
+            if matches!(column, Column::Text(value) if shape.is_claimed(slot, value.len())) {
+                claim = if shape.claim_check_to.is_some() { Claim::Store(None) } else { Claim::Row };
+            }
             *field = match column {
                 Column::Null => Field::NULL,
                 Column::UnchangedToast if shape.is_claimable(slot) => {
-                    is_claimed = true;
+                    claim = Claim::Row;
                     Field::NULL
                 }
                 // A database in SQL_ASCII sends whatever was written.
@@ -94,7 +98,7 @@ impl Event {
             };
         }
         let shape = Arc::clone(shape);
-        let mut event = Self { position, committed_at, row: own(row), shape, fields, rule: None, is_claimed };
+        let mut event = Self { position, committed_at, row: own(row), shape, fields, rule: None, claim };
         if event.role(Role::Id).is_none() {
             return Err(event.null(Role::Id));
         }
@@ -119,12 +123,6 @@ impl Event {
             Some(Then::Drop) => self.rule.map(|number| Filtered::Rule(usize::from(number))),
             _ => None,
         }
-    }
-
-    /// The payload is too large to travel, so the record tells where the row is.
-    #[must_use]
-    pub const fn is_claimed(&self) -> bool {
-        self.is_claimed
     }
 
     /// The number of the rule that fits, from 0.

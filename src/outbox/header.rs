@@ -19,7 +19,7 @@ pub const HEADER_POSITION: &str = "outboxd_position";
 pub const HEADER_COMMIT_TIME: &str = "outboxd_commit_time";
 /// The header that carries the text of the timestamp column where the record's timestamp cannot be that.
 pub const HEADER_TIMESTAMP: &str = "outboxd_timestamp";
-/// The header that says that the value is not the payload but tells where that is: `row`.
+/// The header that says that the value is not the payload but tells where that is: `row`, or the URL of what is in the store.
 pub const HEADER_CLAIM_CHECK: &str = "outboxd_claim_check";
 /// The header that says what the value is.
 pub const HEADER_CONTENT_TYPE: &str = "content-type";

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use super::claim::ClaimStore;
 use super::columns::{Columns, Role};
 use super::rule::Rule;
 use super::shape::default_topic;
@@ -36,6 +37,8 @@ pub struct Mapping {
     pub empty_is_tombstone: bool,
     /// A payload of more bytes than this, as the stream carries it, stays in the table, and the record tells which row it is.
     pub claim_check_above: Option<usize>,
+    /// Such a payload is put there instead, and the record tells where, unless the stream left it out.
+    pub claim_check_to: Option<ClaimStore>,
     /// Only rows whose status is one of these; none is all rows.
     pub statuses: Vec<String>,
     /// Exceptions, the first that fits wins.

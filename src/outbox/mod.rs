@@ -11,11 +11,13 @@
 //! | [`shape_error`] | why nothing can be made of a table, in words |
 //! | [`tables`] | which of the tables that a stream describes is the outbox |
 //! | [`event`] | one row, mapped without copying it |
+//! | [`claim`] | where payloads are kept that are too large to travel |
 //! | [`record`] | key, value, headers and timestamp of the Kafka record |
 //! | [`header`] | the headers, ours and the row's |
 //! | [`topic`] | what Kafka takes as a topic's name |
 //! | [`timestamp`] | times as PostgreSQL prints them |
 
+pub mod claim;
 pub mod columns;
 pub mod event;
 pub mod header;
@@ -33,6 +35,7 @@ pub mod timestamp;
 pub mod topic;
 mod value;
 
+pub use claim::{ClaimStore, Object, Receipt};
 pub use columns::{Columns, Role};
 pub use event::{Event, Filtered, MappingError};
 pub use header::{HEADER_COMMIT_TIME, HEADER_ID, HEADER_POSITION, Header, HeaderValue};

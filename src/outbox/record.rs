@@ -71,7 +71,8 @@ impl<'a> Record<'a> {
         }
         named(event, &mut headers)?;
         if event.is_claimed() {
-            headers.push(Header::new(HEADER_CLAIM_CHECK, &b"row"[..]));
+            let place = event.claim_url(source).map_or(Cow::Borrowed(&b"row"[..]), |url| Cow::Owned(url.into_bytes()));
+            headers.push(Header::new(HEADER_CLAIM_CHECK, place));
         }
         match event.shape().value {
             ValueFormat::Payload | ValueFormat::Envelope => {}

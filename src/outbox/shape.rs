@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::claim::ClaimStore;
 use super::columns::Role;
 use super::mapping::{HeaderColumn, Key, Layout, Mapping, OnFailure, Rewrite, ValueFormat};
 use super::rule::{Action, Condition, Rule};
@@ -56,6 +57,7 @@ pub struct Shape {
     pub(super) layout: Layout,
     pub(super) empty_is_tombstone: bool,
     claim_check_above: Option<usize>,
+    pub(super) claim_check_to: Option<ClaimStore>,
 }
 
 /// A column that is used.
@@ -147,6 +149,7 @@ impl Shape {
             layout: mapping.layout,
             empty_is_tombstone: mapping.empty_is_tombstone,
             claim_check_above: mapping.claim_check_above,
+            claim_check_to: mapping.claim_check_to.clone(),
             roles,
             slots: binder.slots,
             used: binder.used,
@@ -158,12 +161,12 @@ impl Shape {
         self.slots.get(column).copied().flatten()
     }
 
-    /// The column is the payload, and payloads may stay in the table.
+    /// The column is the payload, and payloads may stay behind.
     pub(super) fn is_claimable(&self, slot: Slot) -> bool {
         self.claim_check_above.is_some() && self.role(Role::Payload) == Some(slot)
     }
 
-    /// The column is a payload of so many bytes as text, and stays in the table.
+    /// The column is a payload of so many bytes as text, and stays behind.
     pub(super) fn is_claimed(&self, slot: Slot, bytes: usize) -> bool {
         self.claim_check_above.is_some_and(|above| bytes > above) && self.is_claimable(slot)
     }

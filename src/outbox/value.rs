@@ -92,18 +92,32 @@ impl Serialize for Data<'_> {
     }
 }
 
-/// In place of a payload that stays in the table: where it is.
+/// In place of a payload that is too large to travel: where it is.
 #[derive(Serialize)]
 struct Claim<'a> {
     source: &'a str,
     id: Cow<'a, str>,
     column: &'a str,
+    #[serde(flatten)]
+    stored: Option<Stored>,
+}
+
+/// The payload that is in the store.
+#[derive(Serialize)]
+struct Stored {
+    url: String,
+    bytes: usize,
+    sha256: String,
 }
 
 fn claim(event: &Event, source: &Source) -> Result<Vec<u8>, MappingError> {
     let slot = event.shape().role(Role::Payload).unwrap_or_default();
     let id = String::from_utf8_lossy(event.id());
-    json(&Claim { source: source.as_str(), id, column: event.shape().name(slot) })
+    let stored = match (event.claim_url(source), event.receipt()?) {
+        (Some(url), Some(receipt)) => Some(Stored { url, bytes: receipt.bytes(), sha256: receipt.sha256() }),
+        _ => None,
+    };
+    json(&Claim { source: source.as_str(), id, column: event.shape().name(slot), stored })
 }
 
 #[derive(Serialize)]

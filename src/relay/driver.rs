@@ -23,6 +23,7 @@ use super::publisher::{Publisher, Refusal};
 use super::releases::ReleaseSettings;
 use super::router::Router;
 use super::signals::Signals;
+use super::upload::Uploads;
 use crate::config::run::RunSettings;
 use crate::failpoint::{Point, reached};
 use crate::kafka::class::Class;
@@ -60,6 +61,7 @@ pub struct Relay {
     core: Core<Event>,
     router: Router,
     intake: Intake,
+    uploads: Uploads,
     publisher: Publisher,
     holder: Holder,
     topics: Topics,
@@ -109,6 +111,7 @@ impl Relay {
             core: Core::new(settings.limits),
             router: Router::default(),
             intake: Intake::new(settings.table.clone(), settings.mapping.clone(), source.clone(), metrics.clone()),
+            uploads: Uploads::new(settings.claims.clone()),
             publisher: Publisher::new(settings.producer.clone(), source, metrics.clone())?,
             holder,
             topics,
@@ -213,7 +216,7 @@ impl Relay {
                     return Ok(());
                 }
             }
-            if !self.knows_pending_topic()? {
+            if !self.knows_pending_topic()? && !self.has_stored_pending(now) {
                 return Ok(());
             }
         }
@@ -234,8 +237,8 @@ impl Relay {
         self.may_take() && !self.intake.has_block() && self.intake.pending().is_none() && self.core.takes_more()
     }
 
-    /// Waits for the next thing that happens. Earlier branches go first: a signal, reports (they make room), what is known
-    /// of topics, the clock, and last the stream.
+    /// Waits for the next thing that happens. Earlier branches go first: a signal, reports (they make room), a payload
+    /// that is stored, what is known of topics, the clock, and last the stream.
     async fn wait(&mut self) {
         let read = self.wants_to_read();
         let status_at = self.started_at + self.core.status_deadline();
@@ -252,6 +255,7 @@ impl Relay {
             () = self.signals.next() => self.signalled(),
             () = self.publisher.wait() => {}
             () = self.holder.wait() => {}
+            () = self.uploads.wait() => {}
             () = self.topics.changed() => {
                 if let Err(halt) = self.learn_topics() {
                     self.halt(halt);

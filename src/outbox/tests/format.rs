@@ -117,6 +117,40 @@ fn a_payload_that_is_too_large_stays_in_the_table() {
 }
 
 #[test]
+fn a_payload_that_is_too_large_is_described_with_its_place_in_the_store() {
+    let store = "s3://bucket/claims".parse().unwrap();
+    let mapping = Mapping { claim_check_above: Some(5), claim_check_to: Some(store), ..Mapping::default() };
+    let source = Source::new("shop", "shop.outbox");
+    for (oid, text, payload, sha256) in [
+        (TEXT, "abcabc", &b"abcabc"[..], "bbb59da3af939f7af5f360f2ceb80a496e3bae1cd87dde426db0ae40677e1c2c"),
+        (BYTEA, "\\x616263", b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+    ] {
+        let (columns, row) = with_payload(oid, Some(text));
+        let mut event = map(&mapping, &columns, &row).unwrap();
+        let object = event.to_store(&source).unwrap().unwrap();
+        assert_eq!((object.name.as_str(), &object.payload[..]), ("shop/shop.outbox/i", payload));
+        let of = |event: &Event| {
+            let record = Record::of(event, &source, COMMITTED_MS).unwrap();
+            let header = record.headers.iter().find(|header| header.name == header::HEADER_CLAIM_CHECK).unwrap();
+            (record.value.unwrap().into_owned(), header.value.as_bytes().unwrap().to_vec())
+        };
+        let before = of(&event);
+        let url = "s3://bucket/claims/shop/shop.outbox/i";
+        let row = r#""source":"shop/shop.outbox","id":"i","column":"payload""#;
+        let value = format!(r#"{{{row},"url":"{url}","bytes":{},"sha256":"{sha256}"}}"#, payload.len());
+        assert_eq!(before, (value.into_bytes(), url.as_bytes().to_vec()));
+        event.stored(Receipt::of(&object.payload));
+        assert_eq!((of(&event), event.to_store(&source)), (before, Ok(None)));
+    }
+    let (columns, row) = with_payload(TEXT, Some("small"));
+    let event = map(&mapping, &columns, &row).unwrap();
+    assert_eq!((event.is_claimed(), event.to_store(&source)), (false, Ok(None)));
+    let (columns, row) = with_payload(BYTEA, Some("no hex"));
+    let refused = MappingError::Bytea { column: "payload".to_owned() };
+    assert_eq!(map(&mapping, &columns, &row).unwrap().to_store(&source), Err(refused));
+}
+
+#[test]
 fn a_value_that_was_not_read_is_claimed_or_refused() {
     let row = [&encode(&[Some(b"i")])[2..], b"u"].concat();
     let row = [&[0, 2], row.as_slice()].concat();
@@ -128,6 +162,14 @@ fn a_value_that_was_not_read_is_claimed_or_refused() {
     };
     let mapping = Mapping { claim_check_above: Some(1000), ..Mapping::default() };
     assert!(event(&mapping, &columns).unwrap().is_claimed());
+    // What the stream left out cannot be stored.
+    let stored = Mapping { claim_check_to: Some("s3://bucket".parse().unwrap()), ..mapping.clone() };
+    let condensed = event(&stored, &columns).unwrap();
+    let source = Source::new("shop", "shop.outbox");
+    assert_eq!((condensed.is_claimed(), condensed.to_store(&source)), (true, Ok(None)));
+    let record = Record::of(&condensed, &source, COMMITTED_MS).unwrap();
+    assert_eq!(record.value.as_deref(), Some(&br#"{"source":"shop/shop.outbox","id":"i","column":"payload"}"#[..]));
+    assert!(record.headers.iter().any(|header| header.value.as_bytes() == Some(b"row")));
     let error = event(&Mapping::default(), &columns).unwrap_err();
     assert_eq!(error, MappingError::TooLarge { column: "payload".to_owned() });
     let error = event(&mapping, &[("payload", TEXT), ("id", TEXT)]).unwrap_err();

@@ -5,10 +5,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Relay;
+use crate::failpoint::{Point, reached};
 use crate::kafka::class::Class;
 use crate::kafka::topics::Directory;
 use crate::relay::halt::{Halt, Reason};
-use crate::relay::intake::Pending;
+use crate::relay::intake::{Awaits, Pending};
 use crate::relay::router::Shrunk;
 
 /// After so long without a report of the producer the brokers are asked.
@@ -17,7 +18,7 @@ const LOOK_AFTER: Duration = Duration::from_secs(4);
 impl Relay {
     /// Whether an event waits for its topic and the topic has just become known.
     pub(super) fn knows_pending_topic(&mut self) -> Result<bool, Halt> {
-        let Some(Pending { topic, event }) = self.intake.pending() else { return Ok(false) };
+        let Some(Pending { event, awaits: Awaits::Topic(topic) }) = self.intake.pending() else { return Ok(false) };
         let undecodable = |error| Halt::new(Reason::Undecodable, None, error);
         if self.router.add(topic, &self.directory, &mut self.core).map_err(undecodable)? {
             self.awaited = None;
@@ -44,6 +45,16 @@ impl Relay {
             }
         }
         Ok(false)
+    }
+
+    /// Whether an event waits for its payload to be in the store, and it has just come there. Otherwise sees to it that it is on
+    /// its way.
+    pub(super) fn has_stored_pending(&mut self, now: Duration) -> bool {
+        let Some(Pending { event, awaits: Awaits::Store(object) }) = self.intake.pending() else { return false };
+        let Some(receipt) = self.uploads.receipt(event.position(), object, now) else { return false };
+        reached(Point::AfterStore);
+        self.intake.stored(receipt);
+        true
     }
 
     /// Takes over what has become known of the topics.
@@ -129,7 +140,9 @@ impl Relay {
     }
 
     fn look_at_stall(&mut self, now: Duration) {
-        let oldest = self.core.oldest();
+        // What waits for the store is in no lane yet, and younger than all that is.
+        let uploading = self.uploads.oldest();
+        let oldest = self.core.oldest().or(uploading);
         let age = oldest.map_or(Duration::ZERO, |(_, arrived)| now.saturating_sub(arrived));
         let is_stalled = age >= self.settings.times.publish_stall;
         self.metrics.oldest_seconds.set(age.as_secs());
@@ -143,6 +156,7 @@ impl Relay {
                     events = self.core.unresolved_events(),
                     missing_topics = ?missing,
                     brokers = self.directory.failure().unwrap_or("answer"),
+                    is_uploading = uploading.is_some(),
                     "stalled: the oldest event has had no acknowledgement for {age:.0?}"
                 ),
                 _ => tracing::info!("no longer stalled"),

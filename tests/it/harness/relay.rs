@@ -17,6 +17,7 @@ pub(crate) struct RelayCommand {
     pub(crate) database_url: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) failpoints: String,
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 impl RelayCommand {
@@ -32,6 +33,12 @@ impl RelayCommand {
         self
     }
 
+    /// With a variable of the environment.
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Starts it.
     pub(crate) fn start(&self) -> Relay {
         // The process ends with the test's thread that started it, whatever that dies of.
@@ -41,6 +48,7 @@ impl RelayCommand {
             .env("OUTBOXD_DATABASE_URL", &self.database_url)
             .env("OUTBOXD_FAILPOINTS", &self.failpoints)
             .env("OUTBOXD_LOG", "outboxd=debug,librdkafka=info")
+            .envs(self.variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

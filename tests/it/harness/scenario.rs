@@ -81,8 +81,12 @@ impl Scenario {
 
     /// `outboxd run` without more than it needs.
     pub(crate) fn bare_relay(&self) -> RelayCommand {
-        let command =
-            RelayCommand { database_url: self.conninfo.clone(), arguments: vec![], failpoints: String::new() };
+        let command = RelayCommand {
+            database_url: self.conninfo.clone(),
+            arguments: vec![],
+            failpoints: String::new(),
+            variables: vec![],
+        };
         command.flag("--slot", &self.slot).flag("--brokers", &self.bootstrap)
     }
 

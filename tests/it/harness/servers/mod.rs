@@ -2,11 +2,12 @@
 //!
 //! A test takes a shared server ([`shared_postgres`], [`shared_kafka`]) and makes its own database or topic in it. A test that stops, kills or
 //! pauses a server starts its own ([`Postgres::start`], [`Kafka::start`]). What only a process allows, such as a copy of the data
-//! folder, is on [`ProcessPostgres`]. Everything in here panics when a server does not do what it shall.
+//! folder, is on [`ProcessPostgres`]. [`Moto`], which speaks S3, is a process always. Everything in here panics when a server does not do what it shall.
 
 mod container;
 mod kafka;
 mod machine;
+mod moto;
 mod postgres;
 mod process;
 mod process_postgres;
@@ -21,6 +22,7 @@ use std::{env, io};
 use tokio::sync::OnceCell;
 
 pub(crate) use kafka::Kafka;
+pub(crate) use moto::Moto;
 pub(crate) use postgres::{Postgres, StopMode};
 pub(crate) use process_postgres::{DataCopy, ProcessPostgres};
 pub(crate) use session::unique;
