@@ -5,6 +5,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 pub mod brokers;
 pub mod check;
 pub mod config_file;
+pub mod dead_letters;
 pub mod demo;
 pub mod effective;
 pub mod exit;
@@ -53,6 +54,8 @@ enum Command {
     Explain(Box<explain::ExplainArgs>),
     /// See events as they are committed, as records. Publishes and confirms nothing.
     Tail(Box<tail::TailArgs>),
+    /// Events that could not be published: see them, publish them, release them, discard them.
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// How the slot stands: who reads it, how far behind, how much of the log it holds.
     Status(status::StatusArgs),
     /// Remove the slot and the publication. The table and its rows stay.
@@ -87,7 +90,7 @@ impl Cli {
     pub async fn run(self) -> Result<(), Failed> {
         crate::telemetry::init_log(self.log_format);
         // The others tell them together with their own.
-        if let Command::Setup(_) | Command::Status(_) | Command::Drop(_) = &self.command {
+        if let Command::Setup(_) | Command::DeadLetters(_) | Command::Status(_) | Command::Drop(_) = &self.command {
             let mistakes = self.effective.mistakes();
             if !mistakes.is_empty() {
                 return Err(Failed::new(exit::Class::Usage, mistakes));
@@ -100,6 +103,7 @@ impl Cli {
             Command::Check(args) => check::run(*args, &self.effective).await,
             Command::Explain(args) => explain::run(*args, &self.effective).await,
             Command::Tail(args) => tail::run(*args, &self.effective).await,
+            Command::DeadLetters(args) => dead_letters::run(args).await,
             Command::Status(args) => status::run(args).await,
             Command::Drop(args) => setup::drop(args).await,
         }

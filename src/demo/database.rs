@@ -128,7 +128,7 @@ async fn remove(client: &Client, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the record of the outbox's migrations, and the record as a whole where it serves no other table.
+/// Removes the record of the outbox's migrations, and all of the schema where it serves no other table and no other slot.
 fn forget_migrations(table: &QualifiedName) -> String {
     format!(
         "do $$ begin \
@@ -136,8 +136,9 @@ fn forget_migrations(table: &QualifiedName) -> String {
              delete from outboxd.migration where subject = {}; \
              if not exists (select from outboxd.migration where subject <> '') \
                 and not exists (select from pg_class where relnamespace = to_regnamespace('outboxd') \
-                    and relkind not in ('i', 't') and relname <> 'migration') then \
-               drop table outboxd.migration; \
+                    and relkind not in ('i', 't', 'S') and relname not in ('migration', 'held', 'request')) \
+                and not exists (select from pg_catalog.pg_replication_slots where database = current_database()) then \
+               drop table if exists outboxd.held, outboxd.request, outboxd.migration; \
                drop schema outboxd; \
              end if; \
            end if; \

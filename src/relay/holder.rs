@@ -77,6 +77,8 @@ pub(super) struct Holder {
     /// What has come from the keeper and was not seen to.
     answers: Vec<Answer>,
     is_loaded: bool,
+    /// The slot is surely ours.
+    may_release: bool,
     holds: Holds,
     /// Events behind the slot's position that have a row already.
     durable: HashSet<Position>,
@@ -110,6 +112,7 @@ impl Holder {
             keeper: None,
             answers: Vec::new(),
             is_loaded: false,
+            may_release: false,
             holds,
             durable: HashSet::new(),
             shelf: BTreeMap::new(),
@@ -437,15 +440,21 @@ impl Holder {
         }
     }
 
-    /// When there is something to do, if nothing else happens.
+    /// When there is something to do, if nothing else happens. Only what [`Holder::turn`] then does: a time that is over and leads
+    /// to nothing would keep the loop from everything else.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.keeper.as_ref()?;
-        let serve = (!self.is_serving && self.is_loaded).then_some(self.serve_at);
-        let is_free = !self.is_looking && !self.is_settling && !self.releases.as_ref().is_some_and(Releases::is_busy);
+        let is_at_work = self.is_loaded && self.may_release;
+        let serve = (is_at_work && !self.is_serving).then_some(self.serve_at);
+        let is_free = is_at_work && self.is_free();
         let look = self.look_at.filter(|_| is_free);
         let probe = self.holds.due_at().filter(|_| is_free);
         let sends = self.releases.as_ref().and_then(Releases::send_deadline);
-        [serve, look, probe, sends].into_iter().flatten().min()
+        [serve, look, probe, sends].into_iter().flatten().min().filter(|_| self.keeper.is_some())
+    }
+
+    /// No batch is under way.
+    fn is_free(&self) -> bool {
+        !self.is_looking && !self.is_settling && !self.releases.as_ref().is_some_and(Releases::is_busy)
     }
 
     /// Everything that can be done without waiting. `confirmed`: where the slot stands; `may_release`: the slot is surely ours.
@@ -459,7 +468,7 @@ impl Holder {
         if self.keeper.is_none() {
             return Ok(());
         }
-        self.confirmed = confirmed;
+        (self.confirmed, self.may_release) = (confirmed, may_release);
         for answer in std::mem::take(&mut self.answers) {
             self.answered(answer, around, &want)?;
         }
@@ -574,8 +583,7 @@ impl Holder {
 
     /// Asks what may be published, where there may be something and nothing is under way.
     fn look(&mut self, now: Duration) {
-        let is_busy = self.releases.as_ref().is_some_and(Releases::is_busy);
-        if is_busy || self.is_looking || self.is_settling {
+        if !self.is_free() {
             return;
         }
         if let Some((topic, is_missing)) = self.holds.due(now) {

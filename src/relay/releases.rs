@@ -19,8 +19,8 @@ use crate::kafka::partition::partition_of;
 use crate::kafka::producer::ProducerSettings;
 use crate::kafka::topics::{Directory, Topic};
 use crate::outbox::{
-    HEADER_COMMIT_TIME, HEADER_POSITION, Header, HeaderValue, MappingError, OnFailure, Ordinal, Position, Record,
-    Source,
+    HEADER_COMMIT_TIME, HEADER_ID, HEADER_POSITION, Header, HeaderValue, MappingError, OnFailure, Ordinal, Position,
+    Record, Source,
 };
 use crate::postgres::Lsn;
 use crate::recovery::held::{Failed, HeldEvent, Scope, Settlement, State};
@@ -72,6 +72,9 @@ impl Release {
             headers.push(text(HEADER_RELEASED, "true".to_owned()));
         }
         if self.kind == Kind::Copy {
+            if let Some(id) = self.held.event_id.clone().filter(|_| !has(HEADER_ID)) {
+                headers.push(text(HEADER_ID, id));
+            }
             headers.push(text(HEADER_CLASS, self.held.class.clone()));
             headers.push(text(HEADER_REASON, self.held.reason.clone()));
             headers.push(text(HEADER_TOPIC, self.held.topic.clone().unwrap_or_default()));
@@ -83,9 +86,11 @@ impl Release {
 
 impl Publish for Release {
     fn record<'a>(&'a self, _: &'a Source, now_ms: i64) -> Result<Record<'a>, MappingError> {
+        // Of a row that is no event there are only its columns.
+        let columns = self.held.columns.as_ref().and_then(|columns| serde_json::to_vec(columns).ok());
         Ok(Record {
             key: self.held.key.as_deref().map(Cow::Borrowed),
-            value: self.held.value.as_deref().map(Cow::Borrowed),
+            value: self.held.value.as_deref().map(Cow::Borrowed).or(columns.map(Cow::Owned)),
             timestamp_ms: self.held.timestamp_ms.unwrap_or(now_ms),
             headers: self.headers(),
         })
@@ -248,7 +253,11 @@ impl Releases {
         self.number += 1;
         let release = Release { number: self.number, kind, held };
         match (self.refuse(&release, known, asked), self.router.lane(topic, partition)) {
-            (Some(reason), _) => self.refused(&release, Class::Record, reason, true),
+            (Some((class, reason)), _) => {
+                self.refused(&release, class, reason, true);
+                // If it keeps its place, those behind it wait.
+                return Ok(kind == Kind::Copy || !self.keeps_its_place());
+            }
             (None, None) => return Ok(false),
             (None, Some(lane)) => {
                 self.batch.sent.push((release.number, kind, release.held.id, release.held.scope));
@@ -260,16 +269,19 @@ impl Releases {
     }
 
     /// Why a topic would not take it for certain.
-    fn refuse(&self, release: &Release, topic: Topic, partition: Option<u32>) -> Option<String> {
+    fn refuse(&self, release: &Release, topic: Topic, partition: Option<u32>) -> Option<(&'static str, String)> {
         let size = release.record(&self.settings.source, 0).map_or(0, |record| record.size_min());
         if size > topic.message_bytes_max {
-            return Some(format!("{size} bytes and more, and the topic takes {}", topic.message_bytes_max));
+            return Some((
+                "too_large",
+                format!("{size} bytes and more, and the topic takes {}", topic.message_bytes_max),
+            ));
         }
         if topic.is_compacted && release.held.key.is_none() {
-            return Some("it has no key, and the topic is compacted".to_owned());
+            return Some(("no_key", "it has no key, and the topic is compacted".to_owned()));
         }
         let is_beyond = partition.is_some_and(|partition| partition >= topic.partitions);
-        is_beyond.then(|| format!("the topic has {} partitions", topic.partitions))
+        is_beyond.then(|| ("unmappable", format!("the topic has {} partitions", topic.partitions)))
     }
 
     /// The topic of an event is not there.
@@ -280,7 +292,7 @@ impl Releases {
             (Kind::Copy, _) => {}
             (Kind::Event, State::Requeued) => {
                 let release = Release { number: 0, kind, held: held.clone() };
-                self.refused(&release, Class::NoTopic, reason, true);
+                self.refused(&release, &Class::NoTopic.to_string(), reason, true);
             }
             (Kind::Event, _) => self.closed(topic, Class::NoTopic, reason),
         }
@@ -293,10 +305,10 @@ impl Releases {
     }
 
     /// An event was refused for good, or once more.
-    fn refused(&mut self, release: &Release, class: Class, reason: String, is_final: bool) {
+    fn refused(&mut self, release: &Release, class: &str, reason: String, is_final: bool) {
         let Release { kind, held, .. } = release;
         if *kind == Kind::Copy {
-            tracing::warn!(%class, "a dead letter cannot be copied to the dead-letter topic: {reason}");
+            tracing::warn!(class, "a dead letter cannot be copied to the dead-letter topic: {reason}");
             // The dead letter itself is in the table; a copy that nobody takes is not tried for ever.
             self.batch.settlement.copied.push(held.id);
             return;
@@ -315,7 +327,7 @@ impl Releases {
         self.batch.settlement.failed.push(Failed {
             id: held.id,
             state,
-            class: class.to_string(),
+            class: class.to_owned(),
             reason,
             attempts,
             retry_in,
@@ -352,6 +364,11 @@ impl Releases {
         Ok(Some(Ended { settlement, closed, is_progress }))
     }
 
+    /// Whether the event that was refused last keeps its place.
+    fn keeps_its_place(&self) -> bool {
+        self.batch.settlement.failed.last().is_some_and(|failed| failed.state.holds())
+    }
+
     /// The brokers refused an event, or its topic.
     fn see_to(&mut self, Refusal { handle, class, code }: Refusal) {
         if matches!(class, Class::NoTopic | Class::Forbidden) {
@@ -363,10 +380,8 @@ impl Releases {
         for release in taken {
             let key = release.held.key.clone();
             let position = release.held.position();
-            self.refused(&release, class, code.to_string(), true);
-            // If it keeps its place, those behind it wait.
-            let keeps = self.batch.settlement.failed.last().is_some_and(|failed| failed.state.holds());
-            if keeps && key.is_some() {
+            self.refused(&release, &class.to_string(), code.to_string(), true);
+            if self.keeps_its_place() && key.is_some() {
                 self.take_out(handle.lane(), |_, other| {
                     other.kind == Kind::Event && other.held.key == key && other.held.position() > position
                 });
@@ -382,7 +397,7 @@ impl Releases {
                 let found = self.batch.closed.iter().find(|closed| closed.topic == topic);
                 let (class, reason) =
                     found.map_or((Class::NoTopic, String::new()), |closed| (closed.class, closed.reason.clone()));
-                self.refused(release, class, reason, true);
+                self.refused(release, &class.to_string(), reason, true);
             }
         }
     }

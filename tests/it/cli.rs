@@ -97,7 +97,7 @@ async fn setup_and_drop_can_be_repeated_and_a_dry_run_changes_nothing() {
         }
         assert_eq!(there().await, 0);
         let done = scenario.setup(&[]).await;
-        assert_eq!(done.matches("done: ").count(), 4, "{done}");
+        assert_eq!(done.matches("done: ").count(), 5, "{done}");
         assert_eq!(there().await, 3);
         let again = scenario.setup(&["--json"]).await;
         assert_eq!(again.matches("\"state\":\"present\"").count(), 2, "{again}");

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio_postgres::Client;
 
 use super::event::{HeldEvent, State};
+use super::letters::Filter;
 use crate::outbox::{Ordinal, Position};
 use crate::postgres::{Error, Lsn};
 
@@ -162,7 +163,7 @@ pub async fn load(client: &Client, owner: &Owner, confirmed: Lsn, max_keys: usiz
 }
 
 /// A row as [`HeldEvent`] reads it.
-const COLUMNS: &str = "h.id, h.commit_lsn::text, h.ordinal, h.source, h.event_id, h.event_type, h.topic, \
+pub(super) const COLUMNS: &str = "h.id, h.commit_lsn::text, h.ordinal, h.source, h.event_id, h.event_type, h.topic, \
     encode(h.key, 'base64') as key, encode(h.value, 'base64') as value, h.headers, h.partition, h.timestamp_ms, \
     (extract(epoch from h.committed_at) * 1e6)::bigint as committed_us, h.columns, h.state, h.scope, h.on_failure, h.class, \
     h.reason, h.attempts, h.max_attempts, h.released";
@@ -287,18 +288,6 @@ pub async fn housekeep(client: &Client, owner: &Owner, confirmed: Lsn) -> Result
     Ok(client.execute(retry, &[&owner.slot]).await? > 0)
 }
 
-#[derive(Deserialize)]
-struct Filter {
-    #[serde(default)]
-    ids: Option<Vec<i64>>,
-    #[serde(default)]
-    topic: Option<String>,
-    #[serde(default)]
-    class: Option<String>,
-    #[serde(default)]
-    event_type: Option<String>,
-}
-
 /// Does what operators have asked for about held events. Returns whether something has changed.
 ///
 /// # Errors
@@ -333,7 +322,7 @@ async fn serve_one(
     filter: &Filter,
 ) -> Result<u64, Error> {
     let change = match kind {
-        // A dead letter has no place any more; what holds its key is released in its place.
+        // A dead letter has no place any more; what keeps its own is released there.
         "requeue" => {
             "state = case when state = 'dead' then 'requeued' else 'parked' end, released = true, attempts = 0, retry_at = null"
         }
@@ -341,12 +330,8 @@ async fn serve_one(
     };
     let states = match kind {
         "requeue" => "state in ('dead', 'quarantined') and topic is not null",
-        _ => "state in ('dead', 'quarantined', 'parked', 'requeued')",
+        _ => "state in ('dead', 'quarantined', 'parked')",
     };
-    let statement = format!(
-        "update outboxd.held set {change} where slot = $1 and {states} and ($2::bigint[] is null or id = any($2)) \
-         and ($3::text is null or topic = $3) and ($4::text is null or class = $4) and ($5::text is null or event_type = $5)"
-    );
-    let Filter { ids, topic, class, event_type } = filter;
-    Ok(transaction.execute(&statement, &[&owner.slot, ids, topic, class, event_type]).await?)
+    let statement = format!("update outboxd.held set {change} where {states} and {}", Filter::CONDITION);
+    Ok(transaction.execute(&statement, &filter.parameters(&owner.slot.as_str())).await?)
 }

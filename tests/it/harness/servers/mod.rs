@@ -4,6 +4,7 @@
 //! pauses a server starts its own ([`Postgres::start`], [`Kafka::start`]). What only a process allows, such as a copy of the data
 //! folder, is on [`ProcessPostgres`]. [`Moto`], which speaks S3, is a process always. Everything in here panics when a server does not do what it shall.
 
+pub(crate) mod acl;
 mod container;
 mod kafka;
 mod machine;
