@@ -5,18 +5,19 @@
 //! # The contract
 //!
 //! 1. Every insert that is committed while slot and publication cover the (logged) outbox table is acknowledged by Kafka, or
-//!    the relay stops and says at which LSN and why.
+//!    stands durably among the held events, or the relay stops and says at which LSN and why.
 //! 2. Nothing that was rolled back (transaction, savepoint, prepared transaction) is ever published. After an asynchronous
 //!    failover PostgreSQL itself may forget a commit that was already published.
-//! 3. For one key, first deliveries follow commit order, then order inside the transaction. A repeat is always a rewind to a
-//!    position that had not been confirmed.
-//! 4. An LSN is confirmed only when every event up to it is acknowledged (`acks=all`, idempotent producer).
+//! 3. For one key, first deliveries follow commit order, then order inside the transaction; dead letters that are requeued are
+//!    marked and come late. A repeat is always a rewind to a position that had not been confirmed, or a batch of held events
+//!    whose rows were still there.
+//! 4. An LSN is confirmed only when every event up to it is acknowledged (`acks=all`, idempotent producer) or durably held.
 //! 5. A crash of the relay repeats at most the window (events received and not yet covered by a status that was sent) plus
-//!    the open transaction. When server and relay crash together, also what was confirmed since the server last wrote its
+//!    the open transaction, and of held events one batch. When server and relay crash together, also what was confirmed since the server last wrote its
 //!    slot to disk. Each record carries source, event id, commit LSN and ordinal, so a consumer can drop repeats.
 //! 6. Memory is at most two windows (ours and librdkafka's), one row of the largest allowed size and small caches, whatever
 //!    the size of a transaction or of the backlog.
-//! 7. No event is dropped silently: one that cannot be published halts the relay.
+//! 7. No event is dropped silently: one that cannot be published is held, or the relay halts; the operator chooses which.
 //!
 //! When these conflict with anything else: no loss, then order per key, then bounded memory, then fewer repeats, then
 //! latency, then throughput, then convenience.
@@ -29,6 +30,9 @@
 //!      v                                                                           ^
 //!  postgres::stream -> pgoutput -> outbox (map, route) -> kafka::producer   relay::core (ack frontier)
 //!      bytes            messages     Event -> Record           | delivery reports ->|
+//!                                                              | cannot be published
+//!                                                              v
+//!                                  relay::holder -> recovery::held -> relay::releases -> kafka::producer
 //! ```
 //!
 //! `relay` owns every arrow: it is the only module that knows the others. Pure, without I/O, clock or log, are
@@ -44,6 +48,7 @@
 //! | [`config`] | typed settings; all mistakes reported together; secrets |
 //! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
 //! | `claims` | the store of payloads that are too large to travel: a folder or a bucket |
+//! | `recovery` | held events: their table, and who keeps it |
 //! | `kafka` | producer, delivery reports, topics, error classes |
 //! | [`outbox`] | mapping, shape of the table, event, topic, record |
 //! | [`pgoutput`] | the plugin's messages; relations as they change |
@@ -52,7 +57,7 @@
 //! | `terminal` | colours, where a person looks |
 //! | `failpoint` | where tests break the relay |
 //!
-//! Imports point one way: cli -> check, demo, relay -> kafka, claims, outbox -> pgoutput -> postgres, config, telemetry.
+//! Imports point one way: cli -> check, demo, relay -> recovery -> kafka, claims, outbox -> pgoutput -> postgres, config, telemetry.
 //!
 //! # Where this differs from the plan that it began with
 //!
@@ -74,6 +79,13 @@
 //!   window makes it join what it writes to few large packets.
 //! - **A payload that goes into a store** (`--claim-check-to`) is put there before its event enters the window, one at a time:
 //!   all behind it waits, as behind a topic that is not known (`relay::upload`). A decoded `bytea` is in memory beside its row then.
+//! - **A refused batch isolates only its suspects** (`relay::lane`): each goes alone, and the others do not.
+//! - **Held events are published by a producer of their own** (`relay::releases`), so that one that is refused again disturbs
+//!   nobody; a key or topic is free when the last of its rows is gone.
+//! - **A held event counts as resolved when its row is committed**, not when that commit has passed in the stream: the stream
+//!   may be a million events behind, and until then a crash would repeat them all. An asynchronous failover can therefore keep
+//!   a confirmed position and lose the row of a held event; its row in the outbox is still there.
+//! - **Requests of operators are looked for every half second**, without LISTEN.
 //! - **A row that the filters leave out** has a position like any other, so that a filter changes nobody else's.
 //! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
 //!   topic's, so one small topic does not refuse another's large events.

@@ -53,6 +53,12 @@ impl Finding {
         Self { check, grade: Grade::Note, what: what.to_string(), remedy: None }
     }
 
+    /// The same with what to do.
+    pub(super) fn with_remedy(mut self, remedy: &str) -> Self {
+        self.remedy = Some(remedy.to_owned());
+        self
+    }
+
     /// It works, and something may go wrong.
     pub(super) fn warning(check: &'static str, what: impl fmt::Display, remedy: impl fmt::Display) -> Self {
         Self { check, grade: Grade::Warning, what: what.to_string(), remedy: Some(remedy.to_string()) }

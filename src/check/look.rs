@@ -15,6 +15,7 @@ use crate::outbox::{Role, Template};
 use crate::postgres::preflight::{self, Publication, Table};
 use crate::postgres::slot::Slot;
 use crate::postgres::{self, ReplicationConnection, StreamSettings, sql};
+use crate::recovery::held::{letters, store};
 
 /// Everything that was found, the database's end first.
 pub async fn check(settings: &Settings) -> Vec<Finding> {
@@ -40,6 +41,22 @@ async fn look_at_store(settings: &Settings) -> Option<Finding> {
     Some(match store.probe().await {
         Ok(()) => Finding::ok(CHECK, format_args!("{place} takes payloads")),
         Err(trouble) => Finding::error(CHECK, format_args!("{place}: {}", trouble.words()), trouble.remedy()),
+    })
+}
+
+/// Whether events that cannot be published have a place, and whether some are there.
+async fn held(settings: &Settings, client: &Client) -> postgres::Result<Finding> {
+    const CHECK: &str = "held_events";
+    if let Some(problem) = store::problem(client).await? {
+        let what = format!("{problem}: an event that cannot be published stops the relay");
+        return Ok(Finding::note(CHECK, what).with_remedy("outboxd setup"));
+    }
+    let counts = letters::count(client, &settings.slot, &letters::Filter::default()).await?;
+    let words: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    Ok(match words.as_slice() {
+        [] => Finding::ok(CHECK, "nothing is held"),
+        _ => Finding::note(CHECK, format_args!("{} in outboxd.held", words.join(", ")))
+            .with_remedy("outboxd dead-letters list"),
     })
 }
 
@@ -95,6 +112,7 @@ async fn ask(
         }
     }
     findings.extend(table::judge(settings, found_table.as_ref()));
+    findings.push(held(settings, &client).await?);
     if let Some(table) = &found_table {
         look_into_table(settings, &client, table, findings, outbox).await;
     }

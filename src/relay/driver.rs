@@ -63,6 +63,7 @@ pub struct Relay {
     intake: Intake,
     uploads: Uploads,
     publisher: Publisher,
+    source: Source,
     holder: Holder,
     topics: Topics,
     directory: Arc<Directory>,
@@ -99,20 +100,15 @@ impl Relay {
         if let Some(name) = &settings.held.dead_letter_topic {
             topics.want(name);
         }
-        let releasing = ReleaseSettings {
-            producer: settings.producer.clone(),
-            source: source.clone(),
-            dead_letter_topic: settings.held.dead_letter_topic.clone(),
-            dead_retry: settings.held.dead_retry,
-        };
-        let holder = Holder::new(settings.held.clone(), releasing, settings.limits, metrics.clone());
+        let holder = Self::holder(&settings, &source, &metrics);
         let now = Instant::now();
         Ok(Self {
             core: Core::new(settings.limits),
             router: Router::default(),
             intake: Intake::new(settings.table.clone(), settings.mapping.clone(), source.clone(), metrics.clone()),
             uploads: Uploads::new(settings.claims.clone()),
-            publisher: Publisher::new(settings.producer.clone(), source, metrics.clone())?,
+            publisher: Publisher::new(settings.producer.clone(), source.clone(), metrics.clone())?,
+            source,
             holder,
             topics,
             directory: Arc::default(),
@@ -131,6 +127,17 @@ impl Relay {
             awaited: None,
             settings,
         })
+    }
+
+    /// A holder that knows of nothing yet.
+    fn holder(settings: &RunSettings, source: &Source, metrics: &Metrics) -> Holder {
+        let releasing = ReleaseSettings {
+            producer: settings.producer.clone(),
+            source: source.clone(),
+            dead_letter_topic: settings.held.dead_letter_topic.clone(),
+            dead_retry: settings.held.dead_retry,
+        };
+        Holder::new(settings.held.clone(), releasing, settings.limits, metrics.clone())
     }
 
     /// Relays until a signal comes or something halts it.

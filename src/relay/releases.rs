@@ -23,7 +23,7 @@ use crate::outbox::{
     Record, Source,
 };
 use crate::postgres::Lsn;
-use crate::recovery::held::{Failed, HeldEvent, Scope, Settlement, State};
+use crate::recovery::held::{Failed, HeldEvent, Row, Settlement, State};
 use crate::telemetry::Metrics;
 
 /// The header that marks a record which an operator, or the scheduler for dead letters, has released.
@@ -105,7 +105,7 @@ impl Publish for Release {
 #[derive(Debug, Default)]
 struct Batch {
     /// Handed over, or to be.
-    sent: Vec<(u64, Kind, i64, Scope)>,
+    sent: Vec<(u64, Kind, Row)>,
     settlement: Settlement,
     /// Topics that took nothing: class and reason.
     closed: Vec<Closed>,
@@ -260,7 +260,7 @@ impl Releases {
             }
             (None, None) => return Ok(false),
             (None, Some(lane)) => {
-                self.batch.sent.push((release.number, kind, release.held.id, release.held.scope));
+                self.batch.sent.push((release.number, kind, release.held.row()));
                 let bytes = release.held.len();
                 self.core.push(lane, release.place(), release, bytes, now);
             }
@@ -310,7 +310,7 @@ impl Releases {
         if *kind == Kind::Copy {
             tracing::warn!(class, "a dead letter cannot be copied to the dead-letter topic: {reason}");
             // The dead letter itself is in the table; a copy that nobody takes is not tried for ever.
-            self.batch.settlement.copied.push(held.id);
+            self.batch.settlement.copied.push(held.row());
             return;
         }
         let attempts = held.attempts + 1;
@@ -325,7 +325,7 @@ impl Releases {
         };
         let retry_in = retry_in.map(|wait| wait.as_secs_f64());
         self.batch.settlement.failed.push(Failed {
-            id: held.id,
+            row: held.row(),
             state,
             class: class.to_owned(),
             reason,
@@ -353,10 +353,10 @@ impl Releases {
         }
         self.is_busy = false;
         let Batch { sent, mut settlement, closed } = std::mem::take(&mut self.batch);
-        for (_, kind, id, _) in sent {
+        for (_, kind, row) in sent {
             match kind {
-                Kind::Event => settlement.delivered.push(id),
-                Kind::Copy => settlement.copied.push(id),
+                Kind::Event => settlement.delivered.push(row),
+                Kind::Copy => settlement.copied.push(row),
             }
         }
         let is_progress =

@@ -125,8 +125,8 @@ pub struct HeldEvent {
     /// The record's key.
     #[serde(default, with = "base64_bytes")]
     pub key: Option<Vec<u8>>,
-    /// The record's value.
-    #[serde(default, with = "base64_bytes")]
+    /// The record's value. It may be large, so it goes into the table as it is and not in JSON.
+    #[serde(default, skip_serializing, deserialize_with = "base64_bytes::deserialize")]
     pub value: Option<Vec<u8>>,
     /// The record's headers.
     pub headers: Vec<HeldHeader>,
@@ -167,6 +167,12 @@ impl HeldEvent {
         Position::new(self.commit_lsn, Ordinal::new(self.ordinal))
     }
 
+    /// What names its row.
+    #[must_use]
+    pub fn row(&self) -> Row {
+        Row { id: self.id, commit_lsn: self.commit_lsn, ordinal: self.ordinal, event_id: self.event_id.clone() }
+    }
+
     /// About how many bytes it is.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -182,6 +188,16 @@ impl HeldEvent {
     pub const fn is_empty(&self) -> bool {
         false
     }
+}
+
+/// Names a row. After a failover a number may be another row's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Its number.
+    pub id: i64,
+    commit_lsn: Lsn,
+    ordinal: u32,
+    event_id: Option<String>,
 }
 
 /// Neither contents nor ids belong into a log.

@@ -14,6 +14,6 @@ pub mod keeper;
 pub mod letters;
 pub mod store;
 
-pub use event::{HeldEvent, HeldHeader, Scope, State};
+pub use event::{HeldEvent, HeldHeader, Row, Scope, State};
 pub use keeper::{Answer, Ask, Keeper};
 pub use store::{Failed, Loaded, Next, Settlement};

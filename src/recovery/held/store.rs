@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use super::event::{HeldEvent, State};
+use super::event::{HeldEvent, Row, State};
 use super::letters::Filter;
 use crate::outbox::{Ordinal, Position};
 use crate::postgres::{Error, Lsn};
@@ -51,7 +51,8 @@ pub struct Next {
 #[derive(Clone, Debug, Serialize)]
 pub struct Failed {
     /// The row.
-    pub id: i64,
+    #[serde(flatten)]
+    pub row: Row,
     /// Where it is now.
     pub state: State,
     /// The kind of the refusal, in one word.
@@ -68,9 +69,9 @@ pub struct Failed {
 #[derive(Clone, Debug, Default)]
 pub struct Settlement {
     /// Rows whose record is acknowledged.
-    pub delivered: Vec<i64>,
+    pub delivered: Vec<Row>,
     /// Rows whose copy is in the dead-letter topic.
-    pub copied: Vec<i64>,
+    pub copied: Vec<Row>,
     /// Rows that were refused.
     pub failed: Vec<Failed>,
 }
@@ -118,16 +119,19 @@ pub async fn insert(client: &Client, owner: &Owner, events: &[HeldEvent]) -> Res
         value, headers, partition, timestamp_ms, committed_at, columns, state, scope, on_failure, class, reason, attempts, \
         max_attempts, retry_at) \
         select $1, $2, r.commit_lsn, r.ordinal, r.source, r.event_id, r.event_type, r.topic, decode(r.key, 'base64'), \
-        decode(r.value, 'base64'), r.headers, r.partition, r.timestamp_ms, to_timestamp(r.committed_us / 1e6), r.columns, \
+        r.value, r.headers, r.partition, r.timestamp_ms, to_timestamp(r.committed_us / 1e6), r.columns, \
         r.state, r.scope, r.on_failure, r.class, r.reason, r.attempts, r.max_attempts, \
         clock_timestamp() + r.retry_in * interval '1 s' \
-        from json_to_recordset($3::text::json) as r (commit_lsn pg_lsn, ordinal bigint, source text, event_id text, \
-        event_type text, topic text, key text, value text, headers jsonb, partition integer, timestamp_ms bigint, \
-        committed_us float8, columns jsonb, state text, scope text, on_failure text, class text, reason text, attempts integer, \
-        max_attempts integer, retry_in float8) \
+        from rows from (json_to_recordset($3::text::json) as (commit_lsn pg_lsn, ordinal bigint, source text, event_id text, \
+        event_type text, topic text, key text, headers jsonb, partition integer, timestamp_ms bigint, committed_us float8, \
+        columns jsonb, state text, scope text, on_failure text, class text, reason text, attempts integer, max_attempts integer, \
+        retry_in float8), unnest($4::bytea[])) as r (commit_lsn, ordinal, source, event_id, event_type, topic, key, headers, \
+        partition, timestamp_ms, committed_us, columns, state, scope, on_failure, class, reason, attempts, max_attempts, \
+        retry_in, value) \
         on conflict (slot, system_id, commit_lsn, ordinal) do nothing";
     let json = serde_json::to_string(events).map_err(Error::internal)?;
-    client.execute(statement, &[&owner.slot, &owner.system, &json]).await?;
+    let values: Vec<Option<&[u8]>> = events.iter().map(|event| event.value.as_deref()).collect();
+    client.execute(statement, &[&owner.slot, &owner.system, &json, &values]).await?;
     Ok(())
 }
 
@@ -218,16 +222,24 @@ async fn next_copies(client: &Client, owner: &Owner) -> Result<Vec<HeldEvent>, E
 /// # Errors
 /// When the database does not take it.
 pub async fn settle(client: &Client, owner: &Owner, settlement: &Settlement) -> Result<(), Error> {
-    let failed = serde_json::to_string(&settlement.failed).map_err(Error::internal)?;
+    let json = |rows: serde_json::Result<String>| rows.map_err(Error::internal);
+    let delivered = json(serde_json::to_string(&settlement.delivered))?;
+    let copied = json(serde_json::to_string(&settlement.copied))?;
+    let failed = json(serde_json::to_string(&settlement.failed))?;
     // A dead letter has a retry_at only if they are retried.
-    let statement = "with delivered as (delete from outboxd.held where id = any($1)), \
-        copied as (update outboxd.held set copied_at = now() where id = any($2)) \
+    let statement = "with delivered as (delete from outboxd.held h using json_to_recordset($1::text::json) as d (id bigint, \
+          commit_lsn pg_lsn, ordinal bigint, event_id text) where h.id = d.id and h.commit_lsn = d.commit_lsn \
+          and h.ordinal = d.ordinal and h.event_id is not distinct from d.event_id), \
+        copied as (update outboxd.held h set copied_at = now() from json_to_recordset($2::text::json) as c (id bigint, \
+          commit_lsn pg_lsn, ordinal bigint, event_id text) where h.id = c.id and h.commit_lsn = c.commit_lsn \
+          and h.ordinal = c.ordinal and h.event_id is not distinct from c.event_id) \
         update outboxd.held h set state = f.state, class = f.class, reason = f.reason, attempts = f.attempts, \
           last_at = clock_timestamp(), retry_at = clock_timestamp() + f.retry_in * interval '1 s', released = false, \
           scope = 'event' \
-        from json_to_recordset($3::text::json) as f (id bigint, state text, class text, reason text, attempts integer, \
-          retry_in float8) where h.id = f.id";
-    client.execute(statement, &[&settlement.delivered, &settlement.copied, &failed]).await?;
+        from json_to_recordset($3::text::json) as f (id bigint, commit_lsn pg_lsn, ordinal bigint, event_id text, state text, \
+          class text, reason text, attempts integer, retry_in float8) where h.id = f.id and h.commit_lsn = f.commit_lsn \
+          and h.ordinal = f.ordinal and h.event_id is not distinct from f.event_id";
+    client.execute(statement, &[&delivered, &copied, &failed]).await?;
     if !settlement.failed.is_empty() {
         wait_for_keys(client, owner).await?;
     }

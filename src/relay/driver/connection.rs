@@ -59,6 +59,9 @@ impl Relay {
         match self.newcomer.take() {
             Some(session) => {
                 self.core.forget_history();
+                // What it holds is read anew; what it had under way stays in the table.
+                let holder = Self::holder(&self.settings, &self.source, &self.metrics);
+                std::mem::replace(&mut self.holder, holder).close().await;
                 self.begin(session).await
             }
             None => Ok(()),

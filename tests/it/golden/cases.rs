@@ -256,4 +256,88 @@ pub(super) const CASES: &[Case] = &[
         ],
         ..CASE
     },
+    Case {
+        name: "an envelope around JSON, text and bytes; a tombstone stays one",
+        ddl: ENVELOPED,
+        flags: &["--value", "envelope"],
+        rows: ENVELOPED_ROWS,
+        records: &[
+            Golden {
+                topic: "outbox.event.a_$u",
+                key: Some("7"),
+                value: Some(
+                    br#"{"id":"1","type":"Placed","aggregate":{"type":"a_$u","id":"7"},"version":"2","time":"$time","payload":{"n": 1.10}}"#,
+                ),
+                headers: &[("id", "1"), ("event_type", "Placed"), ("schema_version", "2")],
+                ..GOLDEN
+            },
+            Golden {
+                topic: "outbox.event.a_$u",
+                key: Some("7"),
+                value: Some(
+                    br#"{"id":"2","type":"Said","aggregate":{"type":"a_$u","id":"7"},"version":null,"time":"$time","payload":"\"hi\""}"#,
+                ),
+                headers: &[("id", "2"), ("event_type", "Said")],
+                ..GOLDEN
+            },
+            Golden {
+                topic: "outbox.event.a_$u",
+                key: Some("7"),
+                headers: &[("id", "3"), ("event_type", "Gone")],
+                ..GOLDEN
+            },
+        ],
+        ..CASE
+    },
+    Case {
+        name: "CloudEvents in the structured mode",
+        ddl: ENVELOPED,
+        flags: &["--value", "cloudevents", "--source", "shop"],
+        rows: "insert into outbox values (1, 'a_$u', '7', 'Placed', '{\"n\": 1.10}', '2')",
+        records: &[Golden {
+            topic: "outbox.event.a_$u",
+            key: Some("7"),
+            value: Some(
+                br#"{"specversion":"1.0","id":"1","source":"/shop/public.outbox","type":"Placed","subject":"7","time":"$time","datacontenttype":"application/json","data":{"n": 1.10}}"#,
+            ),
+            headers: &[
+                ("id", "1"),
+                ("event_type", "Placed"),
+                ("schema_version", "2"),
+                ("content-type", "application/cloudevents+json; charset=UTF-8"),
+            ],
+            ..GOLDEN
+        }],
+        ..CASE
+    },
+    Case {
+        name: "CloudEvents in the binary mode",
+        ddl: ENVELOPED,
+        flags: &["--value", "cloudevents-binary", "--source", "shop"],
+        rows: "insert into outbox values (1, 'a_$u', '7', 'Placed', '{\"n\": 1.10}', null)",
+        records: &[Golden {
+            topic: "outbox.event.a_$u",
+            key: Some("7"),
+            value: Some(b"{\"n\": 1.10}"),
+            headers: &[
+                ("id", "1"),
+                ("event_type", "Placed"),
+                ("ce_specversion", "1.0"),
+                ("ce_id", "1"),
+                ("ce_source", "/shop/public.outbox"),
+                ("ce_type", "Placed"),
+                ("ce_subject", "7"),
+                ("ce_time", "$time"),
+                ("content-type", "application/json"),
+            ],
+            ..GOLDEN
+        }],
+        ..CASE
+    },
 ];
+
+const ENVELOPED: &str = "create table public.outbox (id int, aggregate_type text, aggregate_id text, event_type text, payload text, \
+    schema_version text)";
+
+const ENVELOPED_ROWS: &str = "insert into outbox values (1, 'a_$u', '7', 'Placed', '{\"n\": 1.10}', '2'), \
+    (2, 'a_$u', '7', 'Said', '\"hi\"', null), (3, 'a_$u', '7', 'Gone', null, null)";

@@ -5,7 +5,7 @@ mod debezium;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use outboxd::kafka::partition::partition_of;
 use rdkafka::message::{Headers as _, Message, OwnedMessage};
@@ -100,11 +100,29 @@ fn headers(record: &OwnedMessage) -> BTreeMap<String, String> {
     all.filter(|(name, _)| !name.starts_with("outboxd_")).collect()
 }
 
+/// The time that the value or a CloudEvent's header tells.
+fn time_of(record: &OwnedMessage) -> Option<String> {
+    let value: Option<serde_json::Value> = record.payload().and_then(|value| serde_json::from_slice(value).ok());
+    let in_value = value.and_then(|value| Some(value.get("time")?.as_str()?.to_owned()));
+    in_value.or_else(|| headers(record).get("ce_time").cloned())
+}
+
 fn compare(case: &Case, golden: &Golden, record: &OwnedMessage, filled: &impl Fn(&str) -> String) {
     let name = case.name;
     assert_eq!(record.topic(), filled(golden.topic), "{name}");
     assert_eq!(record.key(), golden.key.map(str::as_bytes), "{name}");
-    assert_eq!(record.payload(), golden.value, "{name}");
+    // `$time` stands for the commit time, which is the record's timestamp, too.
+    let time = time_of(record).unwrap_or_default();
+    if !time.is_empty() {
+        let at = humantime::parse_rfc3339(&time).unwrap().duration_since(UNIX_EPOCH).unwrap();
+        assert_eq!(i64::try_from(at.as_millis()).ok(), record.timestamp().to_millis(), "{name}: {time}");
+    }
+    let filled = |text: &str| filled(text).replace("$time", &time);
+    let value = golden.value.map(|value| match std::str::from_utf8(value) {
+        Ok(text) => filled(text).into_bytes(),
+        Err(_) => value.to_vec(),
+    });
+    assert_eq!(record.payload(), value.as_deref(), "{name}");
     let expected = golden.headers.iter().map(|(name, value)| ((*name).to_owned(), filled(value))).collect();
     assert_eq!(headers(record), expected, "{name}");
     let by_key = |key: &str| partition_of(key.as_bytes(), PARTITIONS.cast_unsigned()).cast_signed();
