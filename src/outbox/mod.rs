@@ -41,7 +41,7 @@ pub use event::{Event, Filtered, MappingError};
 pub use header::{HEADER_COMMIT_TIME, HEADER_ID, HEADER_POSITION, Header, HeaderValue};
 pub use mapping::{Mapping, OnFailure};
 pub use position::{Ordinal, Position};
-pub use record::{Record, Source};
+pub use record::{Record, Source, is_recent};
 pub use shape::{Shape, TypeNames};
 pub use shape_error::ShapeError;
 pub use tables::{Tables, TablesError};

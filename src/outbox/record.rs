@@ -20,6 +20,12 @@ use super::value::{self, CloudEvent};
 /// would let the topic's retention delete the record at once; brokers refuse one that lies so far ahead.
 const RECENT_MS: i64 = 3_600_000;
 
+/// Whether a record that is sent now may carry the commit time as its timestamp; both are Unix times in milliseconds.
+#[must_use]
+pub fn is_recent(committed_ms: i64, now_ms: i64) -> bool {
+    (0..=RECENT_MS).contains(&now_ms.saturating_sub(committed_ms))
+}
+
 /// Where events come from: the source's name and the table, since ids of different tables may be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source(String);
@@ -95,7 +101,7 @@ impl<'a> Record<'a> {
 /// The record's timestamp, and the header that tells what it could not be.
 fn time(event: &Event, now_ms: i64) -> (i64, Option<Header<'_>>) {
     let committed_ms = event.committed_at().unix_ms();
-    let is_recent = (0..=RECENT_MS).contains(&now_ms.saturating_sub(committed_ms));
+    let is_recent = is_recent(committed_ms, now_ms);
     let column = event.shape().timestamp.and_then(|slot| event.field(slot));
     if let Some(text) = column {
         let at = std::str::from_utf8(text).ok().and_then(timestamp::unix_ms);

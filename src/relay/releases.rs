@@ -20,7 +20,7 @@ use crate::kafka::producer::ProducerSettings;
 use crate::kafka::topics::{Directory, Topic};
 use crate::outbox::{
     HEADER_COMMIT_TIME, HEADER_ID, HEADER_POSITION, Header, HeaderValue, MappingError, OnFailure, Ordinal, Position,
-    Record, Source,
+    Record, Source, is_recent,
 };
 use crate::postgres::Lsn;
 use crate::recovery::held::{Failed, HeldEvent, Row, Settlement, State};
@@ -57,15 +57,23 @@ impl Release {
         Position::new(Lsn::new(self.number), Ordinal::FIRST)
     }
 
-    fn headers(&self) -> SmallVec<[Header<'_>; 8]> {
+    /// The record's timestamp, in Unix milliseconds: a column's, the commit time while that is recent, else the present.
+    fn timestamp(&self, now_ms: i64) -> i64 {
+        let committed_ms = self.held.committed_us / 1000;
+        let of_commit = if is_recent(committed_ms, now_ms) { committed_ms } else { now_ms };
+        self.held.timestamp_ms.unwrap_or(of_commit)
+    }
+
+    fn headers(&self, timestamp_ms: i64) -> SmallVec<[Header<'_>; 8]> {
         let text = |name: &'static str, text: String| Header {
             name: name.into(),
             value: HeaderValue::Bytes(Cow::Owned(text.into_bytes())),
         };
         let mut headers: SmallVec<_> = self.held.headers.iter().map(|header| header.to_header()).collect();
         let has = |name: &str| self.held.headers.iter().any(|header| header.name == name);
-        // The timestamp is the present time; where the records are ours the true one goes with it.
-        if self.held.timestamp_ms.is_none() && has(HEADER_POSITION) && !has(HEADER_COMMIT_TIME) {
+        // Where the timestamp is not the commit time and the records are ours, the true one goes with it.
+        let is_late = self.held.timestamp_ms.is_none() && timestamp_ms != self.held.committed_us / 1000;
+        if is_late && has(HEADER_POSITION) && !has(HEADER_COMMIT_TIME) {
             headers.push(text(HEADER_COMMIT_TIME, (self.held.committed_us / 1000).to_string()));
         }
         if self.held.released && self.kind == Kind::Event {
@@ -86,13 +94,14 @@ impl Release {
 
 impl Publish for Release {
     fn record<'a>(&'a self, _: &'a Source, now_ms: i64) -> Result<Record<'a>, MappingError> {
+        let timestamp_ms = self.timestamp(now_ms);
         // Of a row that is no event there are only its columns.
         let columns = self.held.columns.as_ref().and_then(|columns| serde_json::to_vec(columns).ok());
         Ok(Record {
             key: self.held.key.as_deref().map(Cow::Borrowed),
             value: self.held.value.as_deref().map(Cow::Borrowed).or(columns.map(Cow::Owned)),
-            timestamp_ms: self.held.timestamp_ms.unwrap_or(now_ms),
-            headers: self.headers(),
+            timestamp_ms,
+            headers: self.headers(timestamp_ms),
         })
     }
 

@@ -15,6 +15,9 @@ use crate::relay::router::Shrunk;
 /// After so long without a report of the producer the brokers are asked.
 const LOOK_AFTER: Duration = Duration::from_secs(4);
 
+/// How long an event waits for a topic that is being made before it is held.
+const MAKING: Duration = Duration::from_secs(1);
+
 impl Relay {
     /// Whether an event waits for its topic and the topic has just become known.
     pub(super) fn knows_pending_topic(&mut self) -> Result<bool, Halt> {
@@ -30,6 +33,7 @@ impl Relay {
                 if awaited.topic == *topic
                     && self.directory.is_missing(topic)
                     && self.directory.failure().is_none()
+                    && awaited.is_overdue(self.settings.new_topics.is_some())
                     && self.holder.can_hold(event) =>
             {
                 let now = self.started_at.elapsed();
@@ -168,14 +172,20 @@ impl Relay {
 /// A topic that an event waits for.
 pub(super) struct Awaited {
     topic: String,
+    since: Instant,
     /// Since when the brokers have said that it is not there.
     missing_since: Option<Instant>,
     is_told: bool,
 }
 
 impl Awaited {
-    const fn new(topic: String) -> Self {
-        Self { topic, missing_since: None, is_told: false }
+    fn new(topic: String) -> Self {
+        Self { topic, since: Instant::now(), missing_since: None, is_told: false }
+    }
+
+    /// Whether it has been waited for long enough. Where topics are made, that one is about to come.
+    fn is_overdue(&self, is_being_made: bool) -> bool {
+        !is_being_made || self.since.elapsed() >= MAKING
     }
 
     /// Tells once that the topic is missing, and halts when that lasts. Brokers that cannot be asked are waited for.
