@@ -71,7 +71,7 @@ pub(crate) async fn warm_up(stage: &Stage, options: &Options) -> Result<(), Fail
     REFERENCE.create(stage).await;
     REFERENCE.fill(stage, rows, 10).await;
     for _ in 0..drains {
-        outboxd(stage, &REFERENCE, Way::Unix, rows).await?;
+        outboxd(stage, &REFERENCE, Way::Unix, Goal::all(rows)).await?;
     }
     REFERENCE.remove(stage).await;
     Ok(())
@@ -99,7 +99,7 @@ async fn drain(stage: &Stage, options: &Options, backlog: &Backlog, end: &str) -
             let read = pg_recvlogical(stage, feed, way, end, rows).await?;
             say(drain, number, "pg_recvlogical", read);
             drain.pg_recvlogical.push(read);
-            let published = outboxd(stage, feed, way, rows).await?;
+            let published = outboxd(stage, feed, way, Goal::all(rows)).await?;
             say(drain, number, "outboxd", published);
             drain.outboxd.push(published);
         }
@@ -178,18 +178,37 @@ async fn pg_recvlogical(stage: &Stage, feed: &Feed, way: Way, end: &str, rows: u
     Ok(meters.run(rows, events_per_s))
 }
 
+/// What a drain is to publish.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    /// Rows of the backlog.
+    pub(crate) rows: u64,
+    /// Records that are to come of them.
+    pub(crate) records: u64,
+    /// Further flags of outboxd.
+    pub(crate) flags: &'static [&'static str],
+}
+
+impl Goal {
+    /// Every row becomes a record.
+    const fn all(rows: u64) -> Self {
+        Self { rows, records: rows, flags: &[] }
+    }
+}
+
 /// From the first progress to the last.
-async fn outboxd(stage: &Stage, feed: &Feed, way: Way, rows: u64) -> Result<Run, Failure> {
+pub(crate) async fn outboxd(stage: &Stage, feed: &Feed, way: Way, goal: Goal) -> Result<Run, Failure> {
+    let Goal { rows, records, flags } = goal;
     copy_slot(stage).await;
     let topic = Topic::create(&stage.kafka).await;
     // Its connection to the broker is there before the time counts.
     topic.count()?;
-    let mut relay = Measured::outboxd(stage, feed, way, &topic);
+    let mut relay = Measured::outboxd(stage, feed, way, &topic, flags);
     let mut meters = Meters::start(stage, &relay);
     // The polls that saw the first and the latest progress: when, and how many events.
     let (mut first, mut last) = (None, (meters.begin, 0));
     let mut ticks = tokio::time::interval(POLL);
-    while last.1 < rows {
+    while last.1 < records {
         ticks.tick().await;
         relay.has_ended()?;
         last = (Instant::now(), topic.count()?);
@@ -197,7 +216,7 @@ async fn outboxd(stage: &Stage, feed: &Feed, way: Way, rows: u64) -> Result<Run,
             first.get_or_insert(last);
         }
         if meters.begin.elapsed() > PATIENCE {
-            return Err(Failure::new(format!("outboxd published {} of {rows} events within {PATIENCE:?}", last.1)));
+            return Err(Failure::new(format!("outboxd published {} of {records} events within {PATIENCE:?}", last.1)));
         }
         meters.sample(stage).await;
     }
@@ -207,7 +226,7 @@ async fn outboxd(stage: &Stage, feed: &Feed, way: Way, rows: u64) -> Result<Run,
     }
     let events_per_s = (last.1 - seen) as f64 / (last.0 - begin).as_secs_f64();
     let run = meters.run(rows, events_per_s);
-    exactly(relay, &topic, rows).await?;
+    exactly(relay, &topic, records).await?;
     topic.delete(&stage.kafka).await;
     Ok(run)
 }

@@ -24,7 +24,7 @@ pub(crate) async fn idle(stage: &Stage, seconds: u32) -> Result<Idle, Failure> {
     feed.fill(stage, 1, 1).await;
     copy_slot(stage).await;
     let topic = Topic::create(&stage.kafka).await;
-    let mut relay = Measured::outboxd(stage, &feed, Way::Unix, &topic);
+    let mut relay = Measured::outboxd(stage, &feed, Way::Unix, &topic, &[]);
     // Idle is after work: with all its connections, and one event done.
     while topic.count()? == 0 {
         relay.has_ended()?;

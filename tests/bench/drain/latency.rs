@@ -51,7 +51,7 @@ async fn latency(stage: &Stage, feed: &Feed, load: Load) -> Result<Latency, Fail
     feed.create(stage).await;
     copy_slot(stage).await;
     let topic = Topic::create(&stage.kafka).await;
-    let relay = Measured::outboxd(stage, feed, Way::Unix, &topic);
+    let relay = Measured::outboxd(stage, feed, Way::Unix, &topic, &[]);
     let consumer = topic.consume();
     let warm_up = Load { seconds: WARM_UP_SECONDS, ..load };
     warm_up.write(stage, feed, 1).await;

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | drain | a backlog behind a master slot; outboxd and `pg_recvlogical` in turns, each on a copy of that slot: all read the same log |
 //! | latency | from `clock_timestamp()` in the INSERT to the consumer's receipt, one clock |
+//! | bad | the same backlog with one row in a hundred that is no event, left alone and held, in turns |
 //! | start | from the start of the process to the receipt of the one event that waits |
 //! | idle | CPU and memory of a relay that has nothing to do |
 //!
@@ -20,6 +21,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod backlog;
+mod bad;
 mod drain;
 mod failure;
 mod generator;
@@ -61,11 +63,14 @@ async fn main() -> ExitCode {
 async fn measure(options: &Options) -> Result<(), Failure> {
     let stage = Stage::start(options).await;
     let mut report = Report::of(&stage).await;
-    if options.includes(Part::Drain) || options.includes(Part::Latency) {
+    if [Part::Drain, Part::Latency, Part::Bad].into_iter().any(|part| options.includes(part)) {
         drain::warm_up(&stage, options).await?;
     }
     if options.includes(Part::Drain) {
         report.drains = drain::all(&stage, options).await?;
+    }
+    if options.includes(Part::Bad) {
+        report.bad = Some(bad::all(&stage, options).await?);
     }
     if options.includes(Part::Latency) {
         report.latencies = latency::all(&stage, options).await?;

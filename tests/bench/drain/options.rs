@@ -11,6 +11,7 @@ pub(crate) enum Part {
     Latency,
     Start,
     Idle,
+    Bad,
 }
 
 /// PostgreSQL's wish for an asynchronous or a synchronous commit.

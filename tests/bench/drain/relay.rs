@@ -22,11 +22,11 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// outboxd with its defaults, but for what a user must name.
-    pub(crate) fn outboxd(stage: &Stage, feed: &Feed, way: Way, topic: &Topic) -> Self {
+    pub(crate) fn outboxd(stage: &Stage, feed: &Feed, way: Way, topic: &Topic, flags: &[&str]) -> Self {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(&stage.outboxd).arg("run").args(["--slot", SLOT]);
         command.args(["--publication", feed.publication, "--table", feed.table]);
-        command.args(["--brokers", &stage.kafka.bootstrap(), "--topic", topic.name()]);
+        command.args(["--brokers", &stage.kafka.bootstrap(), "--topic", topic.name()]).args(flags);
         command.env("OUTBOXD_DATABASE_URL", stage.conninfo(way));
         Self::spawn(command, "outboxd", stage.file("outboxd.log"))
     }

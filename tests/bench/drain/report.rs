@@ -5,6 +5,7 @@ use std::fs;
 
 use serde_json::{Map, Value, json};
 
+use super::bad::Bad;
 use super::drain::{Drain, Run};
 use super::idle::Idle;
 use super::latency::Latency;
@@ -14,6 +15,7 @@ use super::stats::Spread;
 /// All that was measured, and on what.
 pub(crate) struct Report {
     pub(crate) drains: Vec<Drain>,
+    pub(crate) bad: Option<Bad>,
     pub(crate) latencies: Vec<Latency>,
     pub(crate) first_event_ms: Option<Spread>,
     pub(crate) idle: Option<Idle>,
@@ -27,6 +29,7 @@ impl Report {
     pub(crate) async fn of(stage: &Stage) -> Self {
         Self {
             drains: vec![],
+            bad: None,
             latencies: vec![],
             first_event_ms: None,
             idle: None,
@@ -50,6 +53,11 @@ impl Report {
         line(&mut text, "binary", format!("{} bytes", self.binary_bytes));
         if !self.drains.is_empty() {
             text += &self.drain_table();
+        }
+        if let Some(bad) = &self.bad {
+            let (clean, held) = (rate(&bad.clean).median, rate(&bad.held).median);
+            let words = format!("{held:.0} events/s beside {clean:.0} without; ratio {:.2}", held / clean);
+            line(&mut text, "with 1 % bad events", words);
         }
         for latency in &self.latencies {
             line(&mut text, &format!("latency at {} events/s", latency.events_per_s), latency.to_string());
@@ -98,6 +106,7 @@ impl Report {
         json!({
             "ratio": self.worst_at_10(Drain::ratio, f64::min),
             "ratios": ratios,
+            "bad_ratio": self.bad.as_ref().map(|bad| round(rate(&bad.held).median / rate(&bad.clean).median)),
             "cpu_relay_per_million": self.worst_at_10(|drain| drain.median(|run| run.cpu_client), f64::max),
             "p50_ms": at_1000.map(|latency| round(latency.p50_ms)),
             "p99_ms": at_1000.map(|latency| round(latency.p99_ms)),

@@ -24,7 +24,7 @@ pub(crate) async fn first_event_ms(stage: &Stage, starts: u32) -> Result<Spread,
         // It has to know the topic's leaders before.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let begin = Instant::now();
-        let mut relay = Measured::outboxd(stage, &feed, Way::Unix, &topic);
+        let mut relay = Measured::outboxd(stage, &feed, Way::Unix, &topic, &[]);
         while consumer.count() == 0 {
             relay.has_ended()?;
             if begin.elapsed() > Duration::from_secs(60) {
