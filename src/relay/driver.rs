@@ -231,7 +231,7 @@ impl Relay {
 
     /// Nothing is taken after a halt, nor between transactions once the relay is to end.
     fn may_take(&self) -> bool {
-        if !self.holder.is_loaded() {
+        if !self.holder.is_loaded() || self.holder.is_closing() {
             return false;
         }
         match &self.mode {

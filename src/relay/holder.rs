@@ -6,7 +6,7 @@
 mod refusals;
 mod rounds;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::core::Core;
@@ -80,6 +80,11 @@ pub(super) struct Holder {
     /// By the rows of the batch under way: what each holds.
     batch: BTreeMap<i64, Holding>,
     probing: Option<String>,
+    /// The batch under way has all but a few of the events that hold something: nothing more joins them, or under a steady load
+    /// they would hold it for ever.
+    is_closing: bool,
+    /// How many of each kind were told of, so that a flood of them is not a flood of lines.
+    told: HashMap<String, u64>,
     is_looking: bool,
     is_settling: bool,
     is_serving: bool,
@@ -110,6 +115,8 @@ impl Holder {
             releases: None,
             batch: BTreeMap::new(),
             probing: None,
+            is_closing: false,
+            told: HashMap::new(),
             is_looking: false,
             is_settling: false,
             is_serving: false,
@@ -140,6 +147,11 @@ impl Holder {
     /// What is held is known, so events may be taken.
     pub(super) const fn is_loaded(&self) -> bool {
         self.is_loaded
+    }
+
+    /// Nothing more is to be taken until what is held is nearly nothing.
+    pub(super) const fn is_closing(&self) -> bool {
+        self.is_closing && self.may_release
     }
 
     /// Nothing waits to be stored or written down.

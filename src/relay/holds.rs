@@ -141,6 +141,18 @@ impl Holds {
         }
     }
 
+    /// How many events hold what this one holds; none where it is nobody.
+    #[must_use]
+    pub fn count(&self, holding: &Holding) -> u64 {
+        match (holding.scope, &holding.key) {
+            (Scope::Topic, _) => self.topics.get(&holding.topic).map_or(0, |held| held.events),
+            (Scope::Event, None) => 0,
+            (Scope::Event, Some(key)) => {
+                self.keys.get(&holding.topic).and_then(|keys| keys.get(key)).copied().unwrap_or(0)
+            }
+        }
+    }
+
     /// A topic does not take events, once more. Returns how often by now.
     pub fn close(&mut self, topic: &str, is_missing: bool, now: Duration) -> u32 {
         let held = self.topics.entry(topic.to_owned()).or_insert(HeldTopic {

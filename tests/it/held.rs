@@ -439,3 +439,35 @@ async fn a_topic_that_may_not_be_written_to_for_a_while_stops_nobody_else() {
         scenario.judge().assert_clean(&format!("PostgreSQL {version}, forbidden topic"), bound(rewinds, 20_000, 10));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_back_is_freed_under_a_steady_load() {
+    let kafka = shared_kafka().await;
+    let scenario = Scenario::without_topic(shared_postgres(versions()[0]).await, &kafka.bootstrap()).await;
+    let sql = scenario.sql().await;
+    let relay = scenario.start().await;
+    let writer = scenario.write(&Plan { pause: Duration::from_millis(50), ..Plan::default() });
+    let count = async || -> i64 { sql.query_one("select count(*) from outboxd.held", &[]).await.unwrap().get(0) };
+    until("events to be held", LIMIT, || async {
+        let held = count().await;
+        if held > 1_500 { Ok(()) } else { Err(held) }
+    })
+    .await;
+    kafka.create_topic(&scenario.topic, PARTITIONS, &[]).await;
+    let _consumer = scenario.consume();
+    until("the topic to be free", LIMIT, || async {
+        let held = count().await;
+        if held == 0 { Ok(()) } else { Err(held) }
+    })
+    .await;
+    let before = relay.log().matches("still does not take events").count();
+    let seen = scenario.ledger.lock().unwrap().seen().len();
+    scenario.seen(seen + 2_000).await;
+    // It was not only for a moment between two of the events that come all the while.
+    assert_eq!(count().await, 0, "events are still held");
+    writer.finish().await;
+    scenario.settle().await;
+    println!("{before} probes in vain");
+    assert!(relay.terminate().await.success());
+    scenario.judge().assert_clean("a topic that is back under a steady load", 0);
+}

@@ -54,6 +54,12 @@ impl<E> Core<E> {
         self.lanes.get(lane.index())?.front().map(|entry| entry.position)
     }
 
+    /// The first event that waits to be stored.
+    #[must_use]
+    pub fn first_shelved(&self) -> Option<Position> {
+        self.shelf.keys().next().copied()
+    }
+
     /// Events that wait to be stored.
     #[must_use]
     pub fn shelved(&self) -> usize {

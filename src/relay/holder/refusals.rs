@@ -170,8 +170,11 @@ impl Holder {
             return Err(Halt::new(Reason::TooManyHeld, Some(held.position()), what));
         }
         self.metrics.held.inc();
-        if self.metrics.held.get() == 1 || held.state != State::Parked {
+        let told = self.told.entry(held.class.clone()).or_default();
+        *told += 1;
+        if told.is_power_of_two() {
             tracing::warn!(
+                of_this_class = *told,
                 position = %held.position(),
                 class = held.class,
                 state = %held.state,

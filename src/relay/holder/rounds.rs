@@ -18,6 +18,9 @@ const INSERT_BYTES: usize = 8 << 20;
 /// How often operators' requests are looked for.
 const SERVE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// So few events that hold something are let go without more of them joining: two batches.
+const CLOSING: u64 = 1000;
+
 /// Between two looks for what may be published, where the last one led to nothing.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -149,6 +152,7 @@ impl Holder {
             let at = around.now + due_in;
             self.look_at = Some(self.look_at.map_or(at, |look| look.min(at)));
         }
+        self.is_closing = false;
         if events.is_empty() && copies.is_empty() {
             if let Some(topic) = self.probing.take() {
                 // Nothing of it is left.
@@ -161,10 +165,12 @@ impl Holder {
             none => none.insert(Releases::new(self.releasing.clone(), self.limits, self.metrics.clone())?),
         };
         self.batch = events.iter().filter_map(|held| Some((held.id, holding(held)?))).collect();
+        self.is_closing = self.batch.values().any(|holding| self.holds.count(holding) <= CLOSING);
         let (core, router) = (&*around.core, around.router);
         let is_clear = |topic: &str, partition: u32, position: Position| {
             let front = router.lane(topic, partition).and_then(|lane| core.front(lane));
-            front.is_none_or(|front| front > position)
+            // What was taken out of a lane may still be on its way to the table.
+            front.into_iter().chain(core.first_shelved()).all(|before| before > position)
         };
         releases.begin((events, copies), around.directory, want, is_clear, around.now)
     }
@@ -185,6 +191,7 @@ impl Holder {
                 false => {}
             }
         }
+        self.is_closing &= is_progress && closed.is_empty() && settlement.failed.is_empty();
         for closed in closed {
             self.fail_topic(closed, now);
         }
