@@ -44,9 +44,7 @@ CREATE TABLE IF NOT EXISTS outboxd.held (
 CREATE INDEX IF NOT EXISTS held_next_idx ON outboxd.held (slot, commit_lsn, ordinal) WHERE state IN ('parked', 'requeued');
 CREATE INDEX IF NOT EXISTS held_due_idx ON outboxd.held (slot, retry_at) WHERE retry_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS held_dead_idx ON outboxd.held (slot, commit_lsn, ordinal) WHERE state = 'dead';
--- A key may be longer than an index entry.
-CREATE INDEX IF NOT EXISTS held_key_idx ON outboxd.held (slot, topic, sha256(key), commit_lsn, ordinal)
-    WHERE state IN ('parked', 'quarantined');
+CREATE INDEX IF NOT EXISTS held_quarantined_idx ON outboxd.held (slot) WHERE state = 'quarantined';
 -- What the relay that owns the slot is asked to do; it says here what it did.
 CREATE TABLE IF NOT EXISTS outboxd.request (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -276,7 +276,7 @@ async fn killed_at_each_point_of_holding_and_releasing_loses_nothing() {
             let scenario = Scenario::without_topic(shared_postgres(version).await, &kafka.bootstrap()).await;
             let mut relay = scenario.relay().failpoints(&format!("{point}=kill:{count}")).start();
             relay.ready().await;
-            let plan = Plan { pause: Duration::from_millis(2), ..Plan::default() };
+            let plan = Plan { events: Some(6_000), pause: Duration::from_millis(5), ..Plan::default() };
             let writer = scenario.write(&plan);
             let sql = scenario.sql().await;
             if is_release {
@@ -296,7 +296,7 @@ async fn killed_at_each_point_of_holding_and_releasing_loses_nothing() {
             }
             let _consumer = scenario.consume();
             scenario.seen(2_000).await;
-            writer.finish().await;
+            writer.done().await;
             scenario.settle().await;
             nothing_waits(&sql).await;
             assert!(relay.terminate().await.success());

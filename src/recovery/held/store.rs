@@ -183,19 +183,24 @@ pub async fn next(
     probe: Option<&str>,
     copies: bool,
 ) -> Result<Next, Error> {
-    // An event waits while one before it in its key does.
+    // An event waits while one before it in its key does. Those are few, and gathered first: beside a table without statistics the
+    // planner would compare each event with each.
     let query = format!(
-        "select coalesce(json_agg(row_to_json(d) order by d.commit_lsn::pg_lsn, d.ordinal), '[]')::text from (\
+        "with waiting as materialized (\
+           select topic, key, commit_lsn, ordinal from outboxd.held where slot = $1 and state = 'quarantined' and key is not null \
+           union all \
+           select topic, key, commit_lsn, ordinal from outboxd.held \
+             where slot = $1 and retry_at > now() and state = 'parked' and key is not null), \
+         ahead as materialized (select distinct on (topic, key) * from waiting order by topic, key, commit_lsn, ordinal) \
+         select coalesce(json_agg(row_to_json(d) order by d.commit_lsn::pg_lsn, d.ordinal), '[]')::text from (\
            select {COLUMNS}, sum(coalesce(octet_length(h.value), 0)) over (order by h.commit_lsn, h.ordinal) \
              - coalesce(octet_length(h.value), 0) as before from (\
-             select * from outboxd.held h where slot = $1 and topic is not null and not topic = any($2) \
-               and ($3::text is null or topic = $3) and state in ('parked', 'requeued') \
-               and (state = 'requeued' or state = 'parked' and (retry_at is null or retry_at <= now()) \
-                 and not exists (select from outboxd.held b where b.slot = h.slot and b.topic = h.topic \
-                   and sha256(b.key) = sha256(h.key) and b.key = h.key and b.state in ('parked', 'quarantined') \
-                   and (b.state = 'quarantined' or b.retry_at > now()) \
-                   and (b.commit_lsn, b.ordinal) < (h.commit_lsn, h.ordinal))) \
-             order by commit_lsn, ordinal limit $4) h) d where d.before < {NEXT_BYTES}"
+             select h.* from outboxd.held h left join ahead a on a.topic = h.topic and a.key = h.key \
+                 and (a.commit_lsn, a.ordinal) < (h.commit_lsn, h.ordinal) \
+               where h.slot = $1 and h.topic is not null and not h.topic = any($2) \
+               and ($3::text is null or h.topic = $3) and h.state in ('parked', 'requeued') \
+               and (h.state = 'requeued' or (h.retry_at is null or h.retry_at <= now()) and a.key is null) \
+             order by h.commit_lsn, h.ordinal limit $4) h) d where d.before < {NEXT_BYTES}"
     );
     let limit = if probe.is_some() { 1 } else { NEXT_EVENTS };
     let row = client.query_one(&query, &[&owner.slot, &blocked, &probe, &limit]).await?;
@@ -259,15 +264,16 @@ pub async fn fail_topic(
     reason: &str,
     dead_retry: Option<Duration>,
 ) -> Result<bool, Error> {
-    let statement = "update outboxd.held h set attempts = attempts + 1, class = $3, reason = $4, last_at = now(), \
+    let statement = "with ahead as materialized (select distinct on (key) key, commit_lsn, ordinal from outboxd.held \
+          where slot = $1 and topic = $2 and state = 'quarantined' and key is not null order by key, commit_lsn, ordinal) \
+        update outboxd.held h set attempts = attempts + 1, class = $3, reason = $4, last_at = now(), \
         scope = case when attempts + 1 >= max_attempts and on_failure = 'quarantine' then 'event' else 'topic' end, \
         state = case when attempts + 1 < max_attempts or on_failure = 'halt' then state \
           when on_failure = 'dead-letter' then 'dead' else 'quarantined' end, \
         retry_at = case when attempts + 1 >= max_attempts and on_failure = 'dead-letter' \
           then now() + $5::float8 * interval '1 s' end \
-        where slot = $1 and topic = $2 and state = 'parked' and not exists (select from outboxd.held b \
-          where b.slot = h.slot and b.topic = h.topic and sha256(b.key) = sha256(h.key) and b.key = h.key \
-          and b.state = 'quarantined' and (b.commit_lsn, b.ordinal) < (h.commit_lsn, h.ordinal))";
+        where slot = $1 and topic = $2 and state = 'parked' and not exists (select from ahead a where a.key = h.key \
+          and (a.commit_lsn, a.ordinal) < (h.commit_lsn, h.ordinal))";
     let retry = dead_retry.map(|retry| retry.as_secs_f64());
     client.execute(statement, &[&owner.slot, &topic, &class, &reason, &retry]).await?;
     wait_for_keys(client, owner).await?;
@@ -278,10 +284,14 @@ pub async fn fail_topic(
 
 /// What stands behind an event that waits alone, or for an operator, waits for it and no longer for the topic.
 async fn wait_for_keys(client: &Client, owner: &Owner) -> Result<(), Error> {
-    let statement = "update outboxd.held h set scope = 'event' where slot = $1 and scope = 'topic' and state = 'parked' \
-        and exists (select from outboxd.held b where b.slot = h.slot and b.topic = h.topic and sha256(b.key) = sha256(h.key) \
-          and b.key = h.key and b.scope = 'event' and b.state in ('parked', 'quarantined') \
-          and (b.commit_lsn, b.ordinal) < (h.commit_lsn, h.ordinal))";
+    let statement = "with waiting as materialized (\
+          select topic, key, commit_lsn, ordinal from outboxd.held where slot = $1 and state = 'quarantined' and key is not null \
+          union all \
+          select topic, key, commit_lsn, ordinal from outboxd.held \
+            where slot = $1 and retry_at is not null and state = 'parked' and scope = 'event' and key is not null), \
+        ahead as materialized (select distinct on (topic, key) * from waiting order by topic, key, commit_lsn, ordinal) \
+        update outboxd.held h set scope = 'event' from ahead a where h.slot = $1 and h.scope = 'topic' and h.state = 'parked' \
+          and a.topic = h.topic and a.key = h.key and (a.commit_lsn, a.ordinal) < (h.commit_lsn, h.ordinal)";
     client.execute(statement, &[&owner.slot]).await?;
     Ok(())
 }
