@@ -70,6 +70,7 @@ impl Error {
 
     /// Something this program declines to do; the text says why and what to do instead.
     /// Something that only a defect of ours, or somebody's hand in our tables, explains.
+    #[cfg(feature = "relay")]
     pub(crate) fn internal(what: impl std::fmt::Display) -> Self {
         Self::protocol(what.to_string())
     }
