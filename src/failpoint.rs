@@ -22,6 +22,12 @@ pub enum Point {
     AfterRelease,
     /// What became of them is written down.
     AfterSettle,
+    /// A page of a replay is to be published.
+    BeforeReplay,
+    /// It is published, and that is not written down.
+    AfterReplay,
+    /// It is written down.
+    AfterReplayed,
     /// A payload is in the store, and its event is not with the producer.
     AfterStore,
 }
@@ -60,6 +66,9 @@ mod active {
                 "after_hold" => Point::AfterHold,
                 "after_release" => Point::AfterRelease,
                 "after_settle" => Point::AfterSettle,
+                "before_replay" => Point::BeforeReplay,
+                "after_replay" => Point::AfterReplay,
+                "after_replayed" => Point::AfterReplayed,
                 "after_store" => Point::AfterStore,
                 _ => return None,
             },

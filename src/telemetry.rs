@@ -72,6 +72,8 @@ pub struct Metrics {
     pub held: Total,
     /// Held events that were published.
     pub released: Total,
+    /// Events that were published once more because somebody asked for it.
+    pub replayed: Total,
     /// Keys that wait behind held events.
     pub held_keys: Level,
     /// Topics that do not take events.
@@ -90,7 +92,7 @@ impl Metrics {
     /// Every metric under its name; a server of `/metrics` encodes the registry.
     fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("outboxd");
-        let totals: [(&str, &str, &Total); 9] = [
+        let totals: [(&str, &str, &Total); 10] = [
             ("events_received", "Events that came from the database for the first time", &self.received),
             ("events_recognised", "Events that the database sent again and that were recognised", &self.recognised),
             ("events_filtered", "Rows that the status filter or a rule leaves out", &self.filtered),
@@ -100,6 +102,7 @@ impl Metrics {
             ("reconnects", "Connections to the database that were lost or failed", &self.reconnects),
             ("events_held", "Events that went to the held ones", &self.held),
             ("events_released", "Held events that were published", &self.released),
+            ("events_replayed", "Events that were published once more on request", &self.replayed),
         ];
         for (name, help, metric) in totals {
             registry.register(name, help, metric.clone());

@@ -1,6 +1,6 @@
 //! `outboxd dead-letters`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,18 +12,17 @@ use tokio_postgres::Client;
 
 use super::brokers::positive;
 use super::exit::{Class, Failed};
+use super::requests::{Bar, wait_for};
 use super::target::{Target, TargetArgs};
 use crate::config::run::Mistakes;
 use crate::postgres::sql;
 use crate::recovery::held::letters::{self, Filter, Letter, Wish};
 use crate::recovery::held::{State, store};
-use crate::terminal::{is_terminal, say};
+use crate::recovery::request;
+use crate::terminal::say;
 
-/// Between two looks at a request.
+/// Between two looks at what is left of a requeue.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// After so long without a relay that takes the request, that is told.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
@@ -68,7 +67,7 @@ pub struct DeadLettersArgs {
     /// Tell what would be done, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How long to wait for the relay, which does it; after that the request is taken back.
+    /// How long to wait for the relay, which does it; after that a request that it has not taken is taken back.
     #[arg(long, value_name = "TIME", default_value = "60s")]
     wait: String,
     /// JSON, for programs.
@@ -204,19 +203,47 @@ impl DeadLettersArgs {
         if self.dry_run || total == 0 {
             return Ok(self.told(wish, &counts, total)?);
         }
-        let request = letters::request(client, &target.slot, wish, &filter).await?;
-        let done = self.wait_for(client, target, request, wait).await?;
-        match self.json {
-            true => say(json!({ "action": wish.name(), "request": request, "events": done }))?,
-            false => say(match wish {
-                Wish::Requeue => format!(
-                    "{done} events are published now: dead letters behind newer events of their keys, quarantined ones in \
-                     their places; see what is left with `outboxd dead-letters list`"
-                ),
-                Wish::Discard => format!("{done} events are discarded"),
-            })?,
+        let ids = letters::ids(client, &target.slot, &filter).await?;
+        let request = request::ask(client, &target.slot, wish.name(), &filter).await?;
+        let mut bar = Bar::new(if wish == Wish::Requeue { "publishing" } else { "discarding" });
+        let done = wait_for(client, &target.slot, request, wait, &mut bar).await?.done;
+        let left = match wish {
+            Wish::Requeue => self.publish(client, target, &ids, wait, &mut bar).await?,
+            Wish::Discard => Left::default(),
+        };
+        drop(bar);
+        Ok(match (self.json, wish) {
+            (true, _) => say(json!({
+                "action": wish.name(), "request": request, "events": done, "waiting": left.waiting, "refused": left.refused,
+            }))?,
+            (false, Wish::Discard) => say(format_args!("{done} events are discarded"))?,
+            (false, Wish::Requeue) => say(format_args!("{}", left.words(ids.len())))?,
+        })
+    }
+
+    /// Waits until the events that were released are published or refused once more.
+    async fn publish(
+        &self,
+        client: &Client,
+        target: &Target,
+        ids: &[i64],
+        wait: Duration,
+        bar: &mut Bar,
+    ) -> Result<Left, Failed> {
+        let total = i64::try_from(ids.len()).unwrap_or(i64::MAX);
+        let (mut since, mut before) = (Instant::now(), total);
+        loop {
+            let (waiting, refused) = letters::left(client, &target.slot, ids).await?;
+            bar.at(total - waiting, total);
+            if waiting < before {
+                (since, before) = (Instant::now(), waiting);
+            }
+            // While it moves it is waited for.
+            if waiting == 0 || since.elapsed() >= wait {
+                return Ok(Left { waiting, refused });
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        Ok(())
     }
 
     fn told(&self, wish: Wish, counts: &[(String, i64)], total: i64) -> io::Result<()> {
@@ -231,31 +258,32 @@ impl DeadLettersArgs {
             _ => say(format_args!("would {} {total} events: {}", wish.name(), words.join(", "))),
         }
     }
+}
 
-    /// Waits until the relay has done it; how many events that were.
-    async fn wait_for(&self, client: &Client, target: &Target, request: i64, wait: Duration) -> Result<i64, Failed> {
-        let (since, mut is_told) = (Instant::now(), false);
-        loop {
-            let progress = letters::progress(client, request).await?;
-            match progress.state.as_str() {
-                "done" => return Ok(progress.done),
-                "waiting" | "running" => {}
-                _ => {
-                    let message = progress.message.unwrap_or(progress.state);
-                    return Err(Failed::new(Class::Setup, format_args!("the relay could not do it: {message}")));
-                }
-            }
-            if since.elapsed() >= wait && letters::cancel(client, request).await? {
-                let what = format!("no relay has taken the request; is `outboxd run --slot {}` running?", target.slot);
-                return Err(Failed::new(Class::Unavailable, what));
-            }
-            if since.elapsed() >= PATIENCE && !is_told && is_terminal(&io::stderr()) {
-                is_told = true;
-                // Only for whoever looks.
-                let _ = writeln!(io::stderr(), "waiting for `outboxd run --slot {}`, which does it", target.slot);
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+/// What is left of a requeue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    waiting: i64,
+    refused: i64,
+}
+
+impl Left {
+    fn words(self, total: usize) -> String {
+        let Self { waiting, refused } = self;
+        let published = i64::try_from(total).unwrap_or(i64::MAX) - waiting - refused;
+        let mut words = format!(
+            "{published} events are published: dead letters behind newer events of their keys, quarantined ones in their places"
+        );
+        if refused > 0 {
+            words += &format!("; {refused} were refused once more");
         }
+        if waiting > 0 {
+            words += &format!("; {waiting} still wait for their turn");
+        }
+        if refused + waiting > 0 {
+            words += "; see them with `outboxd dead-letters list`";
+        }
+        words
     }
 }
 

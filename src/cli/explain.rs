@@ -1,10 +1,9 @@
 //! `outboxd explain`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use clap::Args;
 use serde_json::Value;
 
@@ -14,10 +13,11 @@ use super::mapping::MappingArgs;
 use super::shown::Shown;
 use super::target::{Target, TargetArgs};
 use crate::outbox::shape_error::nearest;
-use crate::outbox::{Event, Mapping, Position, Role, Shape, ShapeError, Source, TypeNames};
-use crate::pgoutput::{PgTimestamp, Relation, Tuple, encode};
+use crate::outbox::{Mapping, Role, ShapeError, Source};
+use crate::pgoutput::PgTimestamp;
 use crate::postgres::row::{self, TableColumn};
 use crate::postgres::{publication, sql};
+use crate::recovery::row::RowMapper;
 use crate::terminal::say;
 
 /// The arguments: those of `run` that decide about records.
@@ -111,18 +111,12 @@ fn explain(
     columns: &[TableColumn],
     values: &[Option<String>],
 ) -> Result<Shown, Failed> {
-    let types: TypeNames = columns.iter().map(|column| (column.type_oid, column.type_name.clone())).collect();
-    let described = columns.iter().map(|column| (column.name.clone(), column.type_oid));
-    let relation = Relation::new(target.table.schema(), target.table.name(), described);
-    let shape = Shape::of(&relation, mapping, &types).map_err(|error| Failed::new(Class::Setup, error))?;
-    let texts: Vec<Option<&[u8]>> = values.iter().map(|value| value.as_deref().map(str::as_bytes)).collect();
-    let row = encode(&texts);
-    let tuple = Tuple::parse(&row).map_err(|error| Failed::new(Class::Data, error))?;
+    let mapper = RowMapper::new(&target.table, columns, mapping).map_err(|error| Failed::new(Class::Setup, error))?;
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     let now_us = i64::try_from(now_us).unwrap_or(i64::MAX);
     let committed_at = PgTimestamp::from_unix_us(now_us);
-    let event = Event::map(&Arc::new(shape), &tuple, Bytes::copy_from_slice, Position::default(), committed_at);
-    Ok(match event {
+    let texts: Vec<_> = values.iter().map(|value| value.as_deref().map(Cow::Borrowed)).collect();
+    Ok(match mapper.event(&texts, committed_at) {
         Ok(event) => Shown::of(&event, mapping, source, now_us / 1000, false),
         Err(error) => Shown::refused(&error),
     })

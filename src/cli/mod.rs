@@ -12,6 +12,8 @@ pub mod exit;
 pub mod explain;
 mod held;
 pub mod mapping;
+pub mod replay;
+mod requests;
 pub mod run;
 pub mod setup;
 mod shown;
@@ -56,6 +58,8 @@ enum Command {
     Tail(Box<tail::TailArgs>),
     /// Events that could not be published: see them, publish them, release them, discard them.
     DeadLetters(dead_letters::DeadLettersArgs),
+    /// Publish rows of the outbox once more: by id, aggregate, type or time. The relay does it, and live events go on.
+    Replay(Box<replay::ReplayArgs>),
     /// How the slot stands: who reads it, how far behind, how much of the log it holds.
     Status(status::StatusArgs),
     /// Remove the slot and the publication. The table and its rows stay.
@@ -104,6 +108,7 @@ impl Cli {
             Command::Explain(args) => explain::run(*args, &self.effective).await,
             Command::Tail(args) => tail::run(*args, &self.effective).await,
             Command::DeadLetters(args) => dead_letters::run(args).await,
+            Command::Replay(args) => replay::run(*args, &self.effective).await,
             Command::Status(args) => status::run(args).await,
             Command::Drop(args) => setup::drop(args).await,
         }

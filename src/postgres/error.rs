@@ -169,6 +169,12 @@ impl Error {
         self.is(&SqlState::INSUFFICIENT_PRIVILEGE)
     }
 
+    /// A table or a schema that is not there (42P01, 3F000).
+    #[must_use]
+    pub fn is_undefined(&self) -> bool {
+        self.is(&SqlState::UNDEFINED_TABLE) || self.is(&SqlState::INVALID_SCHEMA_NAME)
+    }
+
     /// The server ended this connection: `pg_terminate_backend` or a shutdown (57P01).
     #[must_use]
     pub fn is_terminated(&self) -> bool {

@@ -15,6 +15,8 @@ pub struct TableColumn {
     pub type_oid: u32,
     /// The name of its type; of a domain that of its base.
     pub type_name: String,
+    /// Its type as SQL writes it, without length or precision; of a type outside of `pg_catalog` with the schema.
+    pub sql_type: String,
 }
 
 /// The table's columns, in order; none where there is no such table.
@@ -27,13 +29,19 @@ pub async fn columns(client: &Client, table: &QualifiedName) -> Result<Vec<Table
         resolved (oid, name, next) as ( \
           select oid, typname, typbasetype from base union all \
           select r.oid, b.typname, b.typbasetype from resolved r join base b on b.oid = r.next where r.next <> 0) \
-        select a.attname::text, a.atttypid, r.name::text \
+        select a.attname::text, a.atttypid, r.name::text, \
+        pg_catalog.format_type(a.atttypid, null) \
         from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace \
         join resolved r on r.oid = a.atttypid and r.next = 0 \
         where n.nspname = $1 and c.relname = $2 and a.attnum > 0 and not a.attisdropped order by a.attnum";
     let rows = client.query(query, &[&table.schema(), &table.name()]).await?;
     let column = |row: &tokio_postgres::Row| -> Result<TableColumn> {
-        Ok(TableColumn { name: row.try_get(0)?, type_oid: row.try_get(1)?, type_name: row.try_get(2)? })
+        Ok(TableColumn {
+            name: row.try_get(0)?,
+            type_oid: row.try_get(1)?,
+            type_name: row.try_get(2)?,
+            sql_type: row.try_get(3)?,
+        })
     };
     rows.iter().map(column).collect()
 }

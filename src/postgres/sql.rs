@@ -1,10 +1,13 @@
 //! Connections for ordinary SQL, through tokio-postgres.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::{Client, Config, NoTls};
+use tokio::sync::Notify;
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::attempts::Attempts;
 use super::connection::within;
@@ -17,11 +20,25 @@ use super::transport::{Address, Transport};
 /// server ended it.
 pub type SqlConnection = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
+/// From here on a session's commits are durable, whatever the role's default is: what is confirmed to the server afterwards must
+/// not be lost by a crash.
+pub const DURABLE: &str = "select pg_catalog.set_config('synchronous_commit', 'on', false) \
+    where pg_catalog.current_setting('synchronous_commit') in ('off', 'local')";
+
 /// Connects to the first host that will do, each address within the `connect_timeout`.
 ///
 /// # Errors
 /// When no host will do: with what happened at each. When a host answers and does not let one in: with that.
 pub async fn connect(conninfo: &Conninfo) -> Result<(Client, SqlConnection)> {
+    let (client, connection, _) = connect_listening(conninfo).await?;
+    Ok((client, connection))
+}
+
+/// Connects; what notifications come (`LISTEN`) is told.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_listening(conninfo: &Conninfo) -> Result<(Client, SqlConnection, Arc<Notify>)> {
     let mut attempts = Attempts::new(conninfo);
     while let Some((host, _, pass)) = attempts.next() {
         match connect_host(conninfo, host, pass).await {
@@ -42,7 +59,9 @@ pub async fn connect_and_spawn(conninfo: &Conninfo) -> Result<Client> {
     Ok(client)
 }
 
-async fn connect_host(conninfo: &Conninfo, host: &Host, pass: usize) -> Result<(Client, SqlConnection)> {
+type Connected = (Client, SqlConnection, Arc<Notify>);
+
+async fn connect_host(conninfo: &Conninfo, host: &Host, pass: usize) -> Result<Connected> {
     let limit = conninfo.connect_timeout();
     let addresses = within(limit, Address::of(host)).await?;
     let mut outcome = Err(Error::closed());
@@ -56,12 +75,7 @@ async fn connect_host(conninfo: &Conninfo, host: &Host, pass: usize) -> Result<(
     outcome
 }
 
-async fn connect_address(
-    conninfo: &Conninfo,
-    host: &Host,
-    address: &Address,
-    pass: usize,
-) -> Result<(Client, SqlConnection)> {
+async fn connect_address(conninfo: &Conninfo, host: &Host, address: &Address, pass: usize) -> Result<Connected> {
     let config = config(conninfo, host);
     match Transport::connect(address, conninfo).await? {
         Transport::Tcp(stream) => log_in(&config, stream, conninfo, pass).await,
@@ -69,7 +83,7 @@ async fn connect_address(
     }
 }
 
-async fn log_in<S>(config: &Config, stream: S, conninfo: &Conninfo, pass: usize) -> Result<(Client, SqlConnection)>
+async fn log_in<S>(config: &Config, stream: S, conninfo: &Conninfo, pass: usize) -> Result<Connected>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -78,7 +92,24 @@ where
     if !target.accepts(ServerRole::reported(|name| connection.parameter(name)), pass) {
         return Err(Error::wrong_server(format!("the server is not what target_session_attrs={target} wants")));
     }
-    Ok((client, Box::pin(async move { connection.await.map_err(Error::from) })))
+    let heard = Arc::<Notify>::default();
+    Ok((client, Box::pin(drive(connection, heard.clone())), heard))
+}
+
+/// Drives a connection to its end.
+async fn drive<S>(mut connection: Connection<S, NoTlsStream>, heard: Arc<Notify>) -> Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        match poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(_))) => heard.notify_one(),
+            Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!("the server says: {}", notice.message()),
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(error.into()),
+            None => return Ok(()),
+        }
+    }
 }
 
 fn config(conninfo: &Conninfo, host: &Host) -> Config {

@@ -21,6 +21,7 @@ use super::intake::{Intake, Taken, Ways};
 use super::link::{Link, Session};
 use super::publisher::{Publisher, Refusal};
 use super::releases::ReleaseSettings;
+use super::replayer::Replayer;
 use super::router::Router;
 use super::signals::Signals;
 use super::upload::Uploads;
@@ -30,6 +31,7 @@ use crate::kafka::class::Class;
 use crate::kafka::topics::{Directory, Topics};
 use crate::outbox::{Event, Source, Template};
 use crate::postgres::{self, EndLsn, Status, SystemIdentity};
+use crate::recovery::replay::reader::ReaderSettings;
 use crate::telemetry::Metrics;
 
 /// How often the slow things are looked at.
@@ -65,6 +67,7 @@ pub struct Relay {
     publisher: Publisher,
     source: Source,
     holder: Holder,
+    replayer: Replayer,
     topics: Topics,
     directory: Arc<Directory>,
     link: Link,
@@ -101,6 +104,7 @@ impl Relay {
             topics.want(name);
         }
         let holder = Self::holder(&settings, &source, &metrics);
+        let replayer = Self::replayer(&settings, &source, &metrics);
         let now = Instant::now();
         Ok(Self {
             core: Core::new(settings.limits),
@@ -110,6 +114,7 @@ impl Relay {
             publisher: Publisher::new(settings.producer.clone(), source.clone(), metrics.clone())?,
             source,
             holder,
+            replayer,
             topics,
             directory: Arc::default(),
             link: Link::new(settings.clone(), Backoff::new(Duration::from_millis(200), Duration::from_secs(10))),
@@ -129,15 +134,33 @@ impl Relay {
         })
     }
 
-    /// A holder that knows of nothing yet.
-    fn holder(settings: &RunSettings, source: &Source, metrics: &Metrics) -> Holder {
-        let releasing = ReleaseSettings {
+    fn releasing(settings: &RunSettings, source: &Source) -> ReleaseSettings {
+        ReleaseSettings {
             producer: settings.producer.clone(),
             source: source.clone(),
             dead_letter_topic: settings.held.dead_letter_topic.clone(),
             dead_retry: settings.held.dead_retry,
+        }
+    }
+
+    /// A holder that knows of nothing yet.
+    fn holder(settings: &RunSettings, source: &Source, metrics: &Metrics) -> Holder {
+        Holder::new(settings.held.clone(), Self::releasing(settings, source), settings.limits, metrics.clone())
+    }
+
+    /// A replayer that knows of nothing yet.
+    fn replayer(settings: &RunSettings, source: &Source, metrics: &Metrics) -> Replayer {
+        let reading = ReaderSettings {
+            database: settings.database.clone(),
+            slot: settings.slot.clone(),
+            publication: settings.publication.clone(),
+            table: settings.table.clone(),
+            mapping: settings.mapping.clone(),
+            source: source.clone(),
+            claims: settings.claims.clone(),
+            row_bytes_max: settings.message_bytes_max,
         };
-        Holder::new(settings.held.clone(), releasing, settings.limits, metrics.clone())
+        Replayer::new(reading, Self::releasing(settings, source), settings.limits, metrics.clone())
     }
 
     /// Relays until a signal comes or something halts it.
@@ -180,6 +203,7 @@ impl Relay {
     /// Sees to what cannot be published, and to what is held.
     fn hold(&mut self, now: Duration) -> Result<(), Halt> {
         self.publisher.take_is_new();
+        let may_release = self.may_release();
         let mut around = Surroundings { core: &mut self.core, router: &self.router, directory: &self.directory, now };
         for Refusal { handle, class, code } in self.publisher.take_refusals() {
             let topic = self.router.target(handle.lane()).map_or("", |(topic, _)| topic);
@@ -197,10 +221,16 @@ impl Relay {
                 self.publisher.rewind();
             }
         }
-        let is_ours = self.link.is_up() && self.last_word.elapsed() < self.settings.times.silence;
-        let may_release = is_ours && matches!(self.mode, Mode::Running);
         let confirmed = around.core.confirmed().lsn();
-        self.holder.turn(&mut around, confirmed, may_release, |topic| self.topics.want(topic))
+        let want = |topic: &str| self.topics.want(topic);
+        self.holder.turn(&mut around, confirmed, may_release, want)?;
+        self.replayer.turn(now, (confirmed, may_release), &self.directory, want)
+    }
+
+    /// The slot is surely ours, and the relay is to go on: what is in the table may be published.
+    fn may_release(&self) -> bool {
+        let is_ours = self.link.is_up() && self.last_word.elapsed() < self.settings.times.silence;
+        is_ours && matches!(self.mode, Mode::Running)
     }
 
     /// Takes what the stream has brought, as far as there is room.
@@ -256,12 +286,16 @@ impl Relay {
         if let Some(at) = self.holder.deadline() {
             deadline = deadline.min(self.started_at + at);
         }
+        if let Some(at) = self.replayer.deadline(self.may_release()) {
+            deadline = deadline.min(self.started_at + at);
+        }
         deadline = self.stopping_until.map_or(deadline, |until| until.min(deadline));
         tokio::select! {
             biased;
             () = self.signals.next() => self.signalled(),
             () = self.publisher.wait() => {}
             () = self.holder.wait() => {}
+            () = self.replayer.wait() => {}
             () = self.uploads.wait() => {}
             () = self.topics.changed() => {
                 if let Err(halt) = self.learn_topics() {
@@ -305,7 +339,7 @@ impl Relay {
     fn is_over(&self) -> bool {
         let Mode::Draining { until, halt } = &self.mode else { return false };
         let is_whole = halt.is_some() || !self.link.is_up() || !self.core.is_in_transaction();
-        let is_done = self.core.unresolved_events() == 0 && self.holder.is_idle();
+        let is_done = self.core.unresolved_events() == 0 && self.holder.is_idle() && self.replayer.is_idle();
         (is_done && is_whole) || Instant::now() >= *until
     }
 
@@ -321,6 +355,7 @@ impl Relay {
         }
         self.publisher.close().await;
         self.holder.close().await;
+        self.replayer.close().await;
         tracing::info!(
             confirmed = %summary.confirmed,
             received = self.metrics.received.get(),
@@ -329,6 +364,7 @@ impl Relay {
             filtered = self.metrics.filtered.get(),
             held = self.metrics.held.get(),
             released = self.metrics.released.get(),
+            replayed = self.metrics.replayed.get(),
             rewinds = self.metrics.rewinds.get(),
             "stopped"
         );

@@ -88,6 +88,8 @@ pub(super) struct Holder {
     is_looking: bool,
     is_settling: bool,
     is_serving: bool,
+    /// Somebody has asked since it was last looked.
+    is_called: bool,
     look_at: Option<Duration>,
     serve_at: Duration,
     /// Where the slot stands.
@@ -120,6 +122,7 @@ impl Holder {
             is_looking: false,
             is_settling: false,
             is_serving: false,
+            is_called: false,
             look_at: None,
             serve_at: Duration::ZERO,
             confirmed: Lsn::ZERO,
@@ -147,6 +150,11 @@ impl Holder {
     /// What is held is known, so events may be taken.
     pub(super) const fn is_loaded(&self) -> bool {
         self.is_loaded
+    }
+
+    /// An operator asks for something.
+    pub(super) const fn call(&mut self) {
+        self.is_called = true;
     }
 
     /// Nothing more is to be taken until what is held is nearly nothing.
@@ -223,8 +231,8 @@ impl Holder {
         }
         if self.is_loaded && may_release {
             self.look(around.now);
-            if !self.is_serving && around.now >= self.serve_at {
-                self.is_serving = true;
+            if !self.is_serving && (self.is_called || around.now >= self.serve_at) {
+                (self.is_serving, self.is_called) = (true, false);
                 self.ask(Ask::Serve(confirmed));
             }
         }

@@ -56,6 +56,8 @@ pub(super) enum LinkEvent {
     Lost(postgres::Error),
     /// The second connection heard something.
     Word(Word),
+    /// An operator asks for something.
+    Called,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Session, Failure>>>>;
@@ -119,7 +121,7 @@ impl Link {
                     };
                     return tokio::select! {
                         biased;
-                        () = sentinel.changed() => LinkEvent::Word(sentinel.word()),
+                        heard = sentinel.heard() => heard.map_or(LinkEvent::Called, LinkEvent::Word),
                         block = block => block.map_or_else(LinkEvent::Lost, LinkEvent::Block),
                     };
                 }

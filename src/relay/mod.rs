@@ -32,6 +32,7 @@ pub mod limits;
 mod link;
 mod publisher;
 pub mod releases;
+mod replayer;
 pub mod resume;
 mod router;
 mod sentinel;

@@ -3,14 +3,16 @@
 //! While intake is paused nothing is read from the stream, and a server in fast shutdown says nothing on it; an ordinary
 //! connection hears both.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::Client;
 
 use crate::postgres::{Conninfo, sql};
+use crate::recovery::request;
 
 /// Between two questions, and the longest that an answer may take.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,9 +30,13 @@ pub(super) enum Word {
     Stopping,
 }
 
+/// So often it is looked whether an operator asks for something, even if nobody has called.
+const LOOK_EVERY: u32 = 5;
+
 /// Watches until it is dropped.
 pub(super) struct Sentinel {
     word: watch::Receiver<Word>,
+    calls: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -44,12 +50,14 @@ impl Sentinel {
     /// Watches over `slot`, which the server process `pid` reads for us.
     pub(super) fn watch(database: Conninfo, slot: String, pid: i32) -> Self {
         let (publish, word) = watch::channel(Word::Nothing);
+        let calls = Arc::<Notify>::default();
+        let to = Publisher { word: publish, calls: calls.clone() };
         let task = tokio::spawn(async move {
             let mut is_told = false;
             loop {
-                if let Err(error) = session(&database, &slot, pid, &publish).await {
+                if let Err(error) = session(&database, &slot, pid, &to).await {
                     if error.is_starting_or_stopping() {
-                        publish.send_replace(Word::Stopping);
+                        to.word.send_replace(Word::Stopping);
                     } else if !error.is_terminated() && !std::mem::replace(&mut is_told, true) {
                         tracing::warn!("slot {slot:?} cannot be watched over a second connection: {error}");
                     }
@@ -61,45 +69,63 @@ impl Sentinel {
                 }
             }
         });
-        Self { word, task }
+        Self { word, calls, task }
     }
 
-    /// What it last heard.
-    pub(super) fn word(&self) -> Word {
-        *self.word.borrow()
-    }
-
-    /// Waits until it hears something. Cancel-safe.
-    pub(super) async fn changed(&mut self) {
-        if self.word.changed().await.is_err() {
-            std::future::pending::<()>().await;
+    /// Waits until it hears something; `None` is that an operator asks for something. Cancel-safe.
+    pub(super) async fn heard(&mut self) -> Option<Word> {
+        tokio::select! {
+            biased;
+            changed = self.word.changed() => match changed {
+                Ok(()) => Some(*self.word.borrow()),
+                Err(_) => std::future::pending().await,
+            },
+            () = self.calls.notified() => None,
         }
     }
 }
 
+/// What it hears, to whom it tells it.
+struct Publisher {
+    word: watch::Sender<Word>,
+    calls: Arc<Notify>,
+}
+
 /// One connection, until it ends.
-async fn session(
-    database: &Conninfo,
-    slot: &str,
-    pid: i32,
-    publish: &watch::Sender<Word>,
-) -> Result<(), crate::postgres::Error> {
-    let (client, mut connection) = sql::connect(database).await?;
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut connection => return ended,
-            asked = timeout(INTERVAL, holder(&client, slot)) => if let Ok(holder) = asked {
-                let word = if holder? == Some(pid) { Word::Ours(Instant::now()) } else { Word::NotOurs };
-                publish.send_replace(word);
+async fn session(database: &Conninfo, slot: &str, pid: i32, to: &Publisher) -> Result<(), crate::postgres::Error> {
+    let (client, mut connection, heard) = sql::connect_listening(database).await?;
+    let listen = format!("listen {}", request::CHANNEL);
+    tokio::select! {
+        biased;
+        ended = &mut connection => return ended,
+        listening = client.batch_execute(&listen) => listening?,
+    }
+    for round in 0_u32.. {
+        if round.is_multiple_of(LOOK_EVERY) {
+            tokio::select! {
+                biased;
+                ended = &mut connection => return ended,
+                asked = timeout(INTERVAL, request::has_replay(&client, slot)) => if matches!(asked, Ok(Ok(true))) {
+                    to.calls.notify_one();
+                }
             }
         }
         tokio::select! {
             biased;
             ended = &mut connection => return ended,
+            asked = timeout(INTERVAL, holder(&client, slot)) => if let Ok(holder) = asked {
+                let word = if holder? == Some(pid) { Word::Ours(Instant::now()) } else { Word::NotOurs };
+                to.word.send_replace(word);
+            }
+        }
+        tokio::select! {
+            biased;
+            ended = &mut connection => return ended,
+            () = heard.notified() => to.calls.notify_one(),
             () = tokio::time::sleep(INTERVAL) => {}
         }
     }
+    Ok(())
 }
 
 /// The process that reads the slot.

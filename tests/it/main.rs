@@ -11,6 +11,7 @@ mod golden;
 mod harness;
 mod held;
 mod large;
+mod replay;
 mod restart;
 mod servers;
 mod shapes;

@@ -200,6 +200,14 @@ pub struct Row {
     event_id: Option<String>,
 }
 
+impl Row {
+    /// The id of its event.
+    #[must_use]
+    pub fn event_id(&self) -> Option<&str> {
+        self.event_id.as_deref()
+    }
+}
+
 /// Neither contents nor ids belong into a log.
 impl fmt::Debug for HeldEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

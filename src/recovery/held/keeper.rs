@@ -10,10 +10,7 @@ use super::event::HeldEvent;
 use super::store::{self, Loaded, Next, Owner, Settlement};
 use crate::outbox::Position;
 use crate::postgres::{Conninfo, Error, Lsn, sql};
-
-/// Between two tries, at first and at most.
-const RETRY: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(5);
+use crate::recovery::patience::Patience;
 
 /// What the relay wants of the table.
 #[derive(Debug)]
@@ -130,26 +127,18 @@ struct Session {
 }
 
 impl Session {
-    /// Asks until there is an answer. What fails is told once for each new reason.
+    /// Asks until there is an answer.
     async fn answer(&mut self, ask: &Ask) -> Answer {
-        let (mut told, mut pause) = (String::new(), RETRY);
+        let mut patience = Patience::new("the table outboxd.held cannot be used");
         loop {
             match self.attempt(ask).await {
                 Ok(answer) => {
-                    if !told.is_empty() {
-                        tracing::info!("the table outboxd.held can be used again");
-                    }
+                    patience.over();
                     return answer;
                 }
                 Err(error) => {
                     self.client = None;
-                    let words = error.to_string();
-                    if words != told {
-                        tracing::warn!("the table outboxd.held cannot be used: {words}; events that need it wait");
-                        told = words;
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
+                    patience.failed(&error).await;
                 }
             }
         }
@@ -159,10 +148,7 @@ impl Session {
         let Self { settings, client } = self;
         if client.as_ref().is_none_or(Client::is_closed) {
             let new = sql::connect_and_spawn(&settings.database).await?;
-            // What is confirmed to the server afterwards must not be lost by a crash, whatever the role's default is.
-            let durable = "select pg_catalog.set_config('synchronous_commit', 'on', false) \
-                where pg_catalog.current_setting('synchronous_commit') in ('off', 'local')";
-            new.execute(durable, &[]).await?;
+            new.execute(sql::DURABLE, &[]).await?;
             *client = Some(new);
         }
         let Some(client) = client else { return Err(Error::closed()) };

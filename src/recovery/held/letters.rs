@@ -111,42 +111,23 @@ pub async fn count(client: &Client, slot: &str, filter: &Filter) -> Result<Vec<(
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-/// Asks for something; the number of the request.
+/// The numbers of held events.
 ///
 /// # Errors
-/// When the database does not take it.
-pub async fn request(client: &Client, slot: &str, wish: Wish, filter: &Filter) -> Result<i64, Error> {
-    let what = serde_json::to_string(filter).map_err(Error::internal)?;
-    let statement = "insert into outboxd.request (slot, kind, what) values ($1, $2, $3::text::jsonb) returning id";
-    Ok(client.query_one(statement, &[&slot, &wish.name(), &what]).await?.try_get(0)?)
+/// As [`list`].
+pub async fn ids(client: &Client, slot: &str, filter: &Filter) -> Result<Vec<i64>, Error> {
+    let query = format!("select id from outboxd.held where {}", Filter::CONDITION);
+    client.query(&query, &filter.parameters(&slot)).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
-/// How a request stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// `waiting`, `running`, `done`, `failed` or `cancelled`.
-    pub state: String,
-    /// How many events it has been done to.
-    pub done: i64,
-    /// What went wrong.
-    pub message: Option<String>,
-}
-
-/// Looks at a request.
+/// How many of the events with these numbers are not through after a requeue: those that are still to be tried, and those that were
+/// refused once more.
 ///
 /// # Errors
-/// When the database does not answer.
-pub async fn progress(client: &Client, request: i64) -> Result<Progress, Error> {
-    let row = client.query_one("select state, done, message from outboxd.request where id = $1", &[&request]).await?;
-    Ok(Progress { state: row.try_get(0)?, done: row.try_get(1)?, message: row.try_get(2)? })
-}
-
-/// Takes a request back that no relay has begun with. False where one has.
-///
-/// # Errors
-/// When the database does not take it.
-pub async fn cancel(client: &Client, request: i64) -> Result<bool, Error> {
-    let statement =
-        "update outboxd.request set state = 'cancelled', finished_at = now() where id = $1 and state = 'waiting'";
-    Ok(client.execute(statement, &[&request]).await? > 0)
+/// As [`list`].
+pub async fn left(client: &Client, slot: &str, ids: &[i64]) -> Result<(i64, i64), Error> {
+    let query = "select count(*) filter (where released), count(*) filter (where not released) from outboxd.held \
+        where slot = $1 and id = any($2) and state <> 'discarded'";
+    let row = client.query_one(query, &[&slot, &ids]).await?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
 }

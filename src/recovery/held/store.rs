@@ -7,6 +7,7 @@ use tokio_postgres::Client;
 
 use super::event::{HeldEvent, Row, State};
 use super::letters::Filter;
+use crate::kafka::class::Class;
 use crate::outbox::{Ordinal, Position};
 use crate::postgres::{Error, Lsn};
 
@@ -63,6 +64,14 @@ pub struct Failed {
     pub attempts: u32,
     /// Until the next attempt, in seconds.
     pub retry_in: Option<f64>,
+}
+
+impl Failed {
+    /// It is the topic that takes nothing, whatever the event.
+    #[must_use]
+    pub fn is_about_topic(&self) -> bool {
+        [Class::NoTopic, Class::Forbidden].iter().any(|class| class.to_string() == self.class)
+    }
 }
 
 /// What became of a batch.

@@ -28,6 +28,11 @@ impl Relay {
                 self.heard(word);
                 Ok(())
             }
+            LinkEvent::Called => {
+                self.holder.call();
+                self.replayer.call();
+                Ok(())
+            }
         }
     }
 
@@ -62,6 +67,8 @@ impl Relay {
                 // What it holds is read anew; what it had under way stays in the table.
                 let holder = Self::holder(&self.settings, &self.source, &self.metrics);
                 std::mem::replace(&mut self.holder, holder).close().await;
+                let replayer = Self::replayer(&self.settings, &self.source, &self.metrics);
+                std::mem::replace(&mut self.replayer, replayer).close().await;
                 self.begin(session).await
             }
             None => Ok(()),
@@ -84,6 +91,7 @@ impl Relay {
         self.last_word = Instant::now();
         self.publisher.unfence();
         self.holder.unfence();
+        self.replayer.unfence();
         if !self.is_ready {
             self.is_ready = true;
             tracing::info!("ready: {}", self.settings.summary);
@@ -186,6 +194,7 @@ impl Relay {
                 tracing::warn!("slot {:?} is no longer read by this connection", self.settings.slot);
                 self.publisher.fence(self.core.unresolved_events() > 0);
                 self.holder.fence();
+                self.replayer.fence();
                 self.disconnected();
             }
             Word::Stopping if self.stopping_until.is_none() => {

@@ -118,11 +118,13 @@ impl Relay {
             if self.link.is_up() {
                 self.publisher.unfence();
                 self.holder.unfence();
+                self.replayer.unfence();
             }
             return;
         }
         if self.is_ready {
             self.holder.fence();
+            self.replayer.fence();
         }
         if self.is_ready && self.publisher.fence(self.core.unresolved_events() > 0) {
             tracing::warn!("no word from the server for {quiet:.1?}: nothing is published until it speaks again");

@@ -15,8 +15,8 @@ use crate::relay::releases::{Closed, Ended, Releases};
 const INSERT_EVENTS: usize = 500;
 const INSERT_BYTES: usize = 8 << 20;
 
-/// How often operators' requests are looked for.
-const SERVE_INTERVAL: Duration = Duration::from_millis(500);
+/// How often operators' requests are looked for though nobody has called, and what is due.
+const SERVE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// So few events that hold something are let go without more of them joining: two batches.
 const CLOSING: u64 = 1000;
