@@ -212,13 +212,14 @@ impl DeadLettersArgs {
             Wish::Discard => Left::default(),
         };
         drop(bar);
-        Ok(match (self.json, wish) {
+        match (self.json, wish) {
             (true, _) => say(json!({
                 "action": wish.name(), "request": request, "events": done, "waiting": left.waiting, "refused": left.refused,
-            }))?,
-            (false, Wish::Discard) => say(format_args!("{done} events are discarded"))?,
-            (false, Wish::Requeue) => say(format_args!("{}", left.words(ids.len())))?,
-        })
+            })),
+            (false, Wish::Discard) => say(format_args!("{done} events are discarded")),
+            (false, Wish::Requeue) => say(format_args!("{}", left.words(ids.len()))),
+        }?;
+        Ok(())
     }
 
     /// Waits until the events that were released are published or refused once more.

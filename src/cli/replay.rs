@@ -165,20 +165,22 @@ impl Session<'_> {
         let wanted = self.wanted().await?;
         let total = self.count(mapping, &wanted).await?;
         if self.args.dry_run || total == 0 {
-            return Ok(match self.args.json {
-                true => say(json!({ "dry_run": self.args.dry_run, "events": total }))?,
-                false if total == 0 => say("there is nothing to replay")?,
-                false => say(format_args!("would replay {total} events"))?,
-            });
+            match self.args.json {
+                true => say(json!({ "dry_run": self.args.dry_run, "events": total })),
+                false if total == 0 => say("there is nothing to replay"),
+                false => say(format_args!("would replay {total} events")),
+            }?;
+            return Ok(());
         }
         let id = request::ask(&self.client, &self.target.slot, KIND, &wanted).await?;
         if self.args.detach {
-            return Ok(match self.args.json {
-                true => say(json!({ "request": id, "events": total }))?,
+            match self.args.json {
+                true => say(json!({ "request": id, "events": total })),
                 false => say(format_args!(
                     "request {id}: {total} events; see it with --watch {id}, end it with --cancel {id}"
-                ))?,
-            });
+                )),
+            }?;
+            return Ok(());
         }
         self.watch(id).await
     }

@@ -80,7 +80,7 @@ async fn rows_are_replayed_in_their_order_while_live_events_go_on() {
         let scenario = Scenario::new(shared_postgres(version).await, kafka).await;
         let sql = scenario.sql().await;
         let consumer = scenario.consume();
-        let mut relay = scenario.start().await;
+        let relay = scenario.start().await;
         scenario.write(&Plan { events: Some(3_000), pause: Duration::ZERO, ..Plan::default() }).done().await;
         scenario.settle().await;
         let before = rows(&sql).await;
@@ -134,6 +134,12 @@ async fn rows_are_replayed_in_their_order_while_live_events_go_on() {
         count("records", events + 2, || elsewhere.count()).await;
         let last: Vec<_> = elsewhere.records()[events..].iter().map(|record| header(record, "id").unwrap()).collect();
         assert_eq!(last, [ids[1].clone(), ids[3].clone()], "in the order of the rows");
+        // The relay is told of a request; by its poll alone, each would take five seconds.
+        let started = Instant::now();
+        for id in &ids[..6] {
+            replayed(&scenario, &["--id", id, "--to-topic", &topic]).await;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "nobody told the relay: {:?}", started.elapsed());
         assert!(relay.terminate().await.success());
         let verdict = scenario.judge();
         verdict.assert_clean(&format!("PostgreSQL {version}, replays"), marked.len());
@@ -206,11 +212,11 @@ async fn a_replay_is_never_a_first_delivery_and_leaves_out_what_is_held() {
         count("records", 2, || held_back.count()).await;
         assert_eq!(held_back.records().iter().map(|record| text(record.payload())).collect::<Vec<_>>(), ["1", "1"]);
 
-        // Again and again everything is replayed while it is written: a live event is always there before its replay.
+        // Again and again the newest are replayed while they are written: a live event is always there before its replay.
         let writer = scenario.write(&Plan { pause: Duration::from_millis(10), ..Plan::default() });
         scenario.seen(500).await;
         for _ in 0..6 {
-            replayed(&scenario, &["--aggregate-type", &scenario.topic, "--rate", "0"]).await;
+            replayed(&scenario, &["--aggregate-type", &scenario.topic, "--from", "2s", "--rate", "0"]).await;
         }
         writer.finish().await;
         scenario.settle().await;
