@@ -8,8 +8,8 @@
 //!    stands durably among the held events, or the relay stops and says at which LSN and why.
 //! 2. Nothing that was rolled back (transaction, savepoint, prepared transaction) is ever published. After an asynchronous
 //!    failover PostgreSQL itself may forget a commit that was already published.
-//! 3. For one key, first deliveries follow commit order, then order inside the transaction; dead letters that are requeued are
-//!    marked and come late. A repeat is always a rewind to a position that had not been confirmed, or a batch of held events
+//! 3. For one key, first deliveries follow commit order, then order inside the transaction; dead letters that are requeued, and
+//!    what is replayed, are marked and come late. A repeat is always a rewind to a position that had not been confirmed, or a batch of held events
 //!    whose rows were still there.
 //! 4. An LSN is confirmed only when every event up to it is acknowledged (`acks=all`, idempotent producer) or durably held.
 //! 5. A crash of the relay repeats at most the window (events received and not yet covered by a status that was sent) plus
@@ -48,7 +48,7 @@
 //! | [`config`] | typed settings; all mistakes reported together; secrets |
 //! | `relay` | core (ack frontier, window, generations), failure policy, and the loop around them |
 //! | `claims` | the store of payloads that are too large to travel: a folder or a bucket |
-//! | `recovery` | held events: their table, and who keeps it |
+//! | `recovery` | held events: their table, and who keeps it; replays: which rows, in which order, how far; what operators ask for |
 //! | `kafka` | producer, delivery reports, topics, error classes |
 //! | [`outbox`] | mapping, shape of the table, event, topic, record |
 //! | [`pgoutput`] | the plugin's messages; relations as they change |
@@ -85,7 +85,9 @@
 //! - **A held event counts as resolved when its row is committed**, not when that commit has passed in the stream: the stream
 //!   may be a million events behind, and until then a crash would repeat them all. An asynchronous failover can therefore keep
 //!   a confirmed position and lose the row of a held event; its row in the outbox is still there.
-//! - **Requests of operators are looked for every half second**, without LISTEN.
+//! - **A replay is a request like any other, and its rows are read from the table**, not from the log: page by page, each behind a
+//!   position that the slot has confirmed, so that a replayed record is never the first delivery of its event
+//!   (`recovery::replay`). The order is the table's (`seq`, a time, else where rows lie), since the log's is not in it.
 //! - **A row that the filters leave out** has a position like any other, so that a filter changes nobody else's.
 //! - **The batch, not the record, is bounded by the smallest `max.message.bytes`** of the topics in use; a record by its own
 //!   topic's, so one small topic does not refuse another's large events.
